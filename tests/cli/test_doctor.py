@@ -5,7 +5,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from tests.lms.test_lm import StubServer, closed_port
+from tests.lms.test_lm import closed_port
 from typedrag.cli.main import cli
 
 NEEDED = {"Java", "Lucene", "index", "type classifier", "LM"}
@@ -78,18 +78,17 @@ def test_keys_are_named_and_never_shown(monkeypatch):
     assert "sk-planted" not in json.dumps(checks)
 
 
-def test_the_vllm_server_is_asked_with_its_key(monkeypatch):
+def test_the_vllm_server_is_asked_with_its_key(monkeypatch, server):
     monkeypatch.setenv("TYPEDRAG_API_KEY", "sk-planted")
-    with StubServer("").running() as server:
-        monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
-        _, checks = doctor()
-        assert checks["vLLM server"]["works"]
-        assert checks["vLLM server"]["finding"] == f"{server.api_base} serves stub"
-        assert server.keys == ["Bearer sk-planted"]
-        monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base.removesuffix("/v1"))
-        _, checks = doctor()
-        assert not checks["vLLM server"]["works"]
-        assert "\n" not in checks["vLLM server"]["finding"]
+    monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
+    _, checks = doctor()
+    assert checks["vLLM server"]["works"]
+    assert checks["vLLM server"]["finding"] == f"{server.api_base} serves stub"
+    assert server.keys == ["Bearer sk-planted"]
+    monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base.removesuffix("/v1"))
+    _, checks = doctor()
+    assert not checks["vLLM server"]["works"]
+    assert "\n" not in checks["vLLM server"]["finding"]
 
 
 def test_a_vllm_server_that_does_not_answer_is_named(monkeypatch):

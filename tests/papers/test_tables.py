@@ -14,7 +14,7 @@ from typedrag.experiments import read_run
 from typedrag.lms.cost import Spending
 from typedrag.metrics import Scored, build_metric
 from typedrag.papers.config import find_table, find_tables
-from typedrag.papers.experiments import _NotMade, build_experiments, required_variables
+from typedrag.papers.experiments import Results, build_experiments, required_variables
 from typedrag.papers.table import fill_table
 
 FOLDER = Path(__file__).parents[2] / "configs" / "papers"
@@ -99,7 +99,7 @@ def test_a_page_shows_no_password_of_an_lm_s_address(monkeypatch):
     for name in required_variables(build_experiments(table, {})):
         monkeypatch.setenv(name, "vllm:stub@http://me:secret@host/v1")
     experiments = build_experiments(table, {})
-    results = dict.fromkeys(experiments, _NotMade("nothing was asked"))
+    results = dict.fromkeys(experiments, Results(0, lambda where: "nothing was asked"))
     made = fill_table(table, experiments, results, Spending())
     assert "vllm:stub@http://" in str(list(made.lines())) and "secret" not in f"{list(made.lines())}{made.to_dict()}"
 

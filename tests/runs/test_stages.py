@@ -8,7 +8,7 @@ from tests.scripted import scripted
 from typedrag.core.errors import CallFailed, TypedRAGError
 from typedrag.lms.asking import ask
 from typedrag.lms.cost import track_calls
-from typedrag.runs import MaxCalls
+from typedrag.runs import Limits
 from typedrag.runs.work import Stages
 from typedrag.signatures.judging import GradeRelevance
 
@@ -72,7 +72,7 @@ def test_faults_of_several_rounds_are_judged_together():
 
 
 def test_limits_hold_over_all_stages():
-    stages = Stages(1, stop=MaxCalls(3))
+    stages = Stages(1, stop=Limits(lm_calls=3))
     with scripted({GradeRelevance: {"grade": 2}}) as engine:
         track_calls(dspy.settings.lm)
         assert stages.run("one", grade, ["a?", "b?"]) == [2, 2]

@@ -4,7 +4,7 @@ import pytest
 
 from typedrag.core.records import Usage
 from typedrag.lms.cost import Spending
-from typedrag.runs import AnyOf, Deadline, MaxCalls, MaxCost, MaxFailures, MaxTokens, Progress
+from typedrag.runs import AnyOf, Limits, MaxFailures, Progress
 
 SPENT = Progress(spent=Spending(Usage(3, 200, 50), dollars=0.5))
 
@@ -12,13 +12,14 @@ SPENT = Progress(spent=Spending(Usage(3, 200, 50), dollars=0.5))
 @pytest.mark.parametrize(
     ("stopper", "reason"),
     [
-        (MaxTokens(250), "250 tokens are spent of the 250 allowed"),
-        (MaxTokens(251), ""),
-        (MaxCalls(3), "3 LM calls are made of the 3 allowed"),
-        (MaxCalls(4), ""),
-        (MaxCost(0.5), "$0.50 are spent of the $0.50 allowed"),
-        (MaxCost(0.51), ""),
-        (AnyOf(MaxCalls(4), MaxTokens(9), MaxCost(0.1)), "250 tokens are spent of the 9 allowed"),
+        (Limits(tokens=250), "250 tokens are spent of the 250 allowed"),
+        (Limits(tokens=251), ""),
+        (Limits(lm_calls=3), "3 LM calls are made of the 3 allowed"),
+        (Limits(lm_calls=4), ""),
+        (Limits(cost=0.5), "$0.50 are spent of the $0.50 allowed"),
+        (Limits(cost=0.51), ""),
+        (Limits(9, 4, 0.1), "250 tokens are spent of the 9 allowed"),
+        (AnyOf(Limits(lm_calls=4), Limits(9)), "250 tokens are spent of the 9 allowed"),
         (AnyOf(), ""),
     ],
 )
@@ -28,8 +29,8 @@ def test_spending_is_limited(stopper, reason):
 
 def test_a_limit_that_cannot_be_known_to_hold_stops_at_once():
     unknown = Progress(spent=Spending(Usage(1, uncounted=1), unpriced=1))
-    assert "a cap of tokens cannot be kept" in MaxTokens(9)(unknown)
-    assert "the price of an LM in use is not known: give it in TYPEDRAG_PRICES" in MaxCost(9)(unknown)
+    assert "a cap of tokens cannot be kept" in Limits(tokens=9)(unknown)
+    assert "the price of an LM in use is not known: give it in TYPEDRAG_PRICES" in Limits(cost=9)(unknown)
 
 
 def test_failures_are_limited_step_by_step_once_enough_were_tried():
@@ -46,6 +47,6 @@ def test_failures_are_limited_step_by_step_once_enough_were_tried():
 
 
 def test_a_deadline_is_counted_from_when_it_was_made():
-    stop = Deadline(2.0)
+    stop = Limits(minutes=2.0)
     assert stop(Progress()) == ""
-    assert Deadline(2.0, began=time.monotonic() - 121)(Progress()) == "2.0 minutes have passed of the 2 allowed"
+    assert Limits(minutes=2.0, began=time.monotonic() - 121)(Progress()) == "2.0 minutes have passed of the 2 allowed"

@@ -46,16 +46,11 @@ FIELDS = options.field_options(
     EvaluationConfig,
     "programs.as_published",
     ("programs.options -o --option", "Set any option of the program; repeatable."),
-    "programs.reranker",
-    "programs.retriever",
+    "programs.reranker", "programs.retriever",
     ("lm.spec --lm", options.LM_HELP),
     ("lm.api_base", "Address of an OpenAI-compatible server. For vllm, default: TYPEDRAG_API_BASE."),
-    "lm.temperature",
-    "lm.max_tokens",
-    "calls_in_flight",
-    "executor",
-    "workers",
-)
+    "lm.temperature", "lm.max_tokens", "calls_in_flight", "executor", "workers",
+)  # fmt: skip
 CAPS = options.field_options(SpendingCaps, *options.CAPS, under="caps")
 
 

@@ -47,7 +47,6 @@ def command(
     and subsets apart). If the corrected one is below 0.05, + marks a better and - a worse run. A warning
     tells if a run is better by a judge and less truthful, both beyond chance.
     """
-
     from typedrag.experiments.compare import compare
 
     comparison = compare([read_run(f) for f in folders], measures=measures, by=by, seed=seed, force=force)
@@ -68,23 +67,15 @@ def command(
 
 
 def _print_run(run: str, baseline: str, differences: Sequence[Difference], console: Console) -> None:
-
     table = Table(box=box.SIMPLE_HEAD, title=escape(f"{run} against {baseline}"), title_justify="left", pad_edge=False)
     table.add_column("mean of", overflow="fold")
     for heading in ("n", "baseline", "run", "difference", "", "p", "corrected p", "needs"):
         table.add_column(heading, justify="left" if heading == "" else "right", no_wrap=True)
     for d in differences:
-        table.add_row(
-            escape(d.measure if d.stratum.by == "all" else f"  {d.stratum.name}"),
-            str(d.n),
-            format_value(d.baseline.value if d.baseline else None),
-            format_value(d.other.value if d.other else None),
-            format_estimate(d.difference, signed=True),
-            _MARKS[d.verdict],
-            format_p(d.p),
-            format_p(d.corrected_p),
-            format_count(d.questions_needed),
-        )
+        name = escape(d.measure if d.stratum.by == "all" else f"  {d.stratum.name}")
+        means = (format_value(each.value if each else None) for each in (d.baseline, d.other))
+        tested = (_MARKS[d.verdict], format_p(d.p), format_p(d.corrected_p), format_count(d.questions_needed))
+        table.add_row(name, str(d.n), *means, format_estimate(d.difference, signed=True), *tested)
     console.print(table)
     left_out: dict[str, list[str]] = {}
     for d in (d for d in differences if d.stratum.by == "all"):

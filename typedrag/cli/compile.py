@@ -21,41 +21,25 @@ FIELDS = options.field_options(
     ("program.program", "typed_rag, rag, hanrag, … or a compiled one; default: typed_rag."),
     "program.as_published",
     ("program.options -o --option", "Set any option of --program; repeatable."),
-    "program.reranker",
-    "program.retriever",
+    "program.reranker", "program.retriever",
     ("modules --module", "Module to compile; default: all. See --list."),
     ("optimizer.name --optimizer", "Teleprompter; see --list."),
     ("optimizer.options --optimizer-option", "Option of --optimizer; repeatable."),
-    "budget.name --budget",
-    "budget.lm_calls --max-lm-calls",
-    "budget.tokens --max-tokens-spent",
-    "index",
-    "dataset.name --dataset",
-    "dataset.path",
-    "dataset.subset",
-    "dataset.fields --field",
-    "test_limit",
+    "budget.name --budget", "budget.lm_calls --max-lm-calls", "budget.tokens --max-tokens-spent", "index",
+    "dataset.name --dataset", "dataset.path", "dataset.subset", "dataset.fields --field", "test_limit",
     ("lm.spec --lm", "LM to compile for: embedded[:NAME], vllm:MODEL or a DSPy name."),
-    "lm.api_base",
-    "lm.max_tokens",
-    "prompt_lm.spec --prompt-lm",
+    "lm.api_base", "lm.max_tokens", "prompt_lm.spec --prompt-lm",
     ("prompt_lm.api_base --prompt-api-base", "Address of its server; default: --api-base."),
     "teacher_lm.spec --teacher-lm",
     ("teacher_lm.api_base --teacher-api-base", "Address of its server; default: --api-base."),
     "scorer.spec --scorer",
     ("scorer.api_base --scorer-api-base", "Address of its server; default: --api-base."),
-    "threads",
-    "calls_in_flight",
-    "seed",
-    "replies",
-    "register_as --register",
-    "tracking.enabled --tracking",
+    "threads", "calls_in_flight", "seed", "replies", "register_as --register", "tracking.enabled --tracking",
     "tracking.uri --tracking-uri",
-)
+)  # fmt: skip
 
 
 def _list_names(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    """List optimizers with their options, and the modules that can be compiled."""
     if not value or ctx.resilient_parsing:
         return
     from typedrag.optimizers.compile.targets import ALONE, MODULES
@@ -131,7 +115,6 @@ def command(
 
 
 def _say_plan(plan: Plan) -> None:
-    """Print the estimated cost, before the compile begins."""
     from typedrag.experiments.cost import in_words
 
     limits = [f"{n:,} {unit}" for n, unit in ((plan.lm_calls, "LM calls"), (plan.tokens, "tokens")) if n]
@@ -160,18 +143,12 @@ def _draw(test: HeldOut, result: CompileResult) -> None:
     if test.comparison is None:
         click.echo("verdict: no better: no candidate did better than the base on the validation examples")
         return
-    rows = [
-        [
-            d.measure if d.stratum == ALL else f"  {d.stratum.name}",
-            str(d.n),
-            format_value(d.baseline.value if d.baseline else None),
-            format_value(d.other.value if d.other else None),
-            format_estimate(d.difference, signed=True),
-            format_p(d.corrected_p),
-        ]
-        for d in test.differences
-        if d.stratum == ALL or d.measure.startswith("objective/")
-    ]
+    rows = []
+    for d in test.differences:
+        if d.stratum == ALL or d.measure.startswith("objective/"):
+            means = (format_value(each.value if each else None) for each in (d.baseline, d.other))
+            name, difference = d.measure if d.stratum == ALL else f"  {d.stratum.name}", d.difference
+            rows.append([name, str(d.n), *means, format_estimate(difference, signed=True), format_p(d.corrected_p)])
     headings = ("mean of", "n", "base", "compiled", "difference", "corrected p")
     draw_table(headings, rows, title="compiled against base, on the test split", console=wide_console(160))
     overall, truth = test.overall, test.truth.difference if test.truth else None
@@ -179,11 +156,8 @@ def _draw(test: HeldOut, result: CompileResult) -> None:
         click.echo("verdict: none: no test question could be measured of both base and compiled program")
         return
     corrected = f", corrected for {test.tests} compiled programs tested on them" if test.tests > 1 else ""
-    difference = format_estimate(overall.difference, signed=True)
-    click.echo(
-        f"verdict: {format_verdict(test.verdict, truth)}: {difference} on {overall.n} test questions, "
-        f"p = {test.p:.4f}{corrected}"
-    )
+    gain = f"{format_estimate(overall.difference, signed=True)} on {overall.n} test questions"
+    click.echo(f"verdict: {format_verdict(test.verdict, truth)}: {gain}, p = {test.p:.4f}{corrected}")
     if truth and test.verdict != "less truthful":
         click.echo(format_truth(truth))
     if overall.answered and overall.answered.difference:

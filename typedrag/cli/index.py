@@ -107,9 +107,8 @@ def build(
         _say_built(built, out)
     elif encoder:
         if k1 is not None or b is not None or language or not bm25:
-            raise InputError(
-                "the passages of an index are embedded, and settings of its BM25 part are given", "Leave them out"
-            )
+            problem = "the passages of an index are embedded, and settings of its BM25 part are given"
+            raise InputError(problem, "Leave them out")
         built = embed_index(Path(out), encoder, approximate=approximate, force=force, stage=counting)
         _say_built(built[1:], out)
 
@@ -179,7 +178,6 @@ def search(
 
     INDEX is a folder, or an address, which says itself how it is searched.
     """
-
     from typedrag.retrieval import open_retriever, retriever_parts
     from typedrag.retrieval.opening import brings_index
 
@@ -225,9 +223,8 @@ def serve(
     settings = read_settings(serve_command.given_settings(values, limits), IndexSettings)
     folder = index or default_index()
     opening = partial(open_index, retriever, folder, settings)
-    serve_command.listen(
-        f"{folder.name} by {retriever}", opening, settings, workers=workers, host=host, port=port
-    )  # fmt: skip
+    name = f"{folder.name} by {retriever}"
+    serve_command.listen(name, opening, settings, workers=workers, host=host, port=port)
 
 
 def _say_built(built: Sequence[Manifest | DenseManifest | MilvusManifest | None], place: str) -> None:

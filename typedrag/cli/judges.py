@@ -174,7 +174,6 @@ def _read_labels(data: Path | None, paths: tuple[str, ...]) -> dict[str, Dataset
 
 
 def _command_line(ctx: click.Context) -> str:
-    """The command as it was given."""
     words = ["typedrag", "research", "judges", "check"]
     for parameter in ctx.command.params:
         value = ctx.params.get(parameter.name or "")

@@ -26,9 +26,10 @@ from typedrag.core.errors import InputError
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+# commands by their headings: a name, its module (with `:ATTRIBUTE` if that is not `command`) and what it does
 Table = Mapping[str, Mapping[str, tuple[str, str]]]
-"""Commands by their headings: a name, its module (with `:ATTRIBUTE` if that is not `command`) and what it does."""
 
+# the options by the headings of the help, so that a word stands under the same one in all commands
 GROUPS: Mapping[str, str] = {
     "Program and passages": "program as-published option reranker retriever index top-k answers system type module "
     "optimizer optimizer-option budget estimate",
@@ -39,7 +40,7 @@ GROUPS: Mapping[str, str] = {
     "Speed and limits": "threads calls-in-flight executor workers max-cost max-lm-calls max-tokens-spent max-minutes "
     "max-failures",
 }
-"""The options by the headings of the help, so that a word stands under the same one in all commands."""
+# the options that only `--help-all` shows, of commands with many
 RARE = frozenset(
     "as-published type system optimizer-option temperature max-tokens prompt-lm prompt-api-base teacher-lm "
     "teacher-api-base scorer-api-base timeout no-cache path subset field split test-limit seed metric-option only "
@@ -49,11 +50,9 @@ RARE = frozenset(
     "validation-share test-share passage-words query-prompt passage-prompt approximate k1 b metadata skip-bad "
     "annotation-temperature top-p superior".split()
 )
-"""The options that only `--help-all` shows, of commands with many."""
 _FEW = 15
 _ALL = "typedrag.help_all"
-_JOINED = ("subset", "modules")
-"""Fields that hold several names with commas between."""
+_JOINED = ("subset", "modules")  # fields that hold several names with commas between
 
 
 class Metavar(str):
@@ -82,21 +81,12 @@ FieldMapping = Annotated[
 ]
 MetricOptions = Annotated[dict[str, Any], Metavar("METRIC.NAME=VALUE"), "--metric-option", "Option of a metric."]
 LM_HELP = "embedded[:NAME|FILE.gguf], vllm[-offline]:MODEL or a DSPy name. Default: TYPEDRAG_LM, else embedded."
-CAPS = (
-    "tokens --max-tokens-spent",
-    "lm_calls --max-lm-calls",
-    "cost --max-cost",
-    "minutes --max-minutes",
-)
-"""The fields of `SpendingCaps`."""
+CAPS = ("tokens --max-tokens-spent", "lm_calls --max-lm-calls", "cost --max-cost", "minutes --max-minutes")
 
 
 class Command(click.Command):
-    """A command whose help shows its options in groups, and rarely used ones only by `--help-all`.
-
-    Args:
-        old: Former names of options, and the present ones.
-    """
+    """A command whose help shows its options in groups, and rarely used ones only by `--help-all`; `old` are former
+    names of options, with the present ones."""
 
     def __init__(self, *args: Any, old: Mapping[str, str] | None = None, **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -104,12 +94,8 @@ class Command(click.Command):
         shown = [p for p in self.params if isinstance(p, click.Option) and not p.hidden]
         self.rare = [p for p in shown if flag_name(p) in RARE] if len(shown) > _FEW else []
         if self.rare:
-            self.params.append(
-                click.Option(
-                    ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all,
-                    help=f"Show {len(self.rare)} more options.",
-                )
-            )  # fmt: skip
+            more: dict[str, Any] = {"callback": _show_all, "help": f"Show {len(self.rare)} more options."}
+            self.params.append(click.Option(["--help-all"], is_flag=True, is_eager=True, expose_value=False, **more))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         for place, word in enumerate(args):
@@ -141,32 +127,18 @@ def _show_all(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 
 
 class Commands(click.Group):
-    """A group of a table, which imports a command on use.
+    """A group of a table, which imports a command on use; `moved` are commands that are now in a group of the table,
+    and still known here."""
 
-    Args:
-        table: Its commands.
-        moved: Commands that are now in a group of the table, and still known here.
-        variables: The prefix of the environment variables of options.
-    """
-
-    def __init__(
-        self,
-        *args: Any,
-        table: Table,
-        moved: Mapping[str, str] | None = None,
-        variables: str = "TYPEDRAG",
-        **settings: Any,
-    ) -> None:
+    def __init__(self, *args: Any, table: Table, moved: Mapping[str, str] | None = None, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self.table, self.moved, self.variables = table, moved or {}, variables
+        self.table, self.moved = table, moved or {}
         self.places = {name: place for section in table.values() for name, (place, _) in section.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of all commands."""
         return list(self.places)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of this name; None if there is none."""
         if group := self.moved.get(cmd_name):
             inner = self.get_command(ctx, group)
             return inner.get_command(ctx, cmd_name) if isinstance(inner, click.Group) else None
@@ -175,7 +147,7 @@ class Commands(click.Group):
         module, _, attribute = self.places[cmd_name].partition(":")
         command: click.Command = getattr(import_module(f"typedrag.cli.{module}"), attribute or "command")
         if not isinstance(command, Commands):
-            read_environment(command, f"{self.variables}_{variable(cmd_name)}")
+            read_environment(command, f"TYPEDRAG_{variable(cmd_name)}")
         return command
 
     def resolve_command(
@@ -207,7 +179,6 @@ def variable(name: str) -> str:
 
 
 def flag_name(parameter: click.Parameter) -> str:
-    """The long name of an option without its dashes; empty for an argument."""
     return next((name.removeprefix("--") for name in parameter.opts if name.startswith("--")), "")
 
 
@@ -284,7 +255,6 @@ _TIMEOUT += "that reason first, 600 for embedded ones."
 
 
 def _make_parameter(parameter: inspect.Parameter, annotation: Any) -> click.Parameter:
-    """The argument or option of a function's parameter."""
     required, default = parameter.default is parameter.empty, parameter.default
     if parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
         kind, metadata, repeated = _unwrap(annotation)
@@ -330,7 +300,7 @@ def field_options(
         marks = [*field.metadata, *([Joined()] if last in _JOINED else [])]
         shown = None if field.is_required() else field.get_default()
         required = whole and field.is_required()
-        flags = flags or [_flag(last)]
+        flags = flags or ["--" + last.replace("_", "-")]
         options.append(make_option(name, field.annotation, about, flags, marks=marks, shown=shown, required=required))
     return options
 
@@ -339,10 +309,6 @@ def _model_in(annotation: Any) -> Any:
     if hasattr(annotation, "model_fields"):
         return annotation
     return next((model for inner in get_args(annotation) if (model := _model_in(inner))), None)
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
 
 
 def make_option(
@@ -359,7 +325,7 @@ def make_option(
     """An option of a type with further metadata; `shown` is a default that the help tells and others apply."""
     kind, metadata, repeated = _unwrap(annotation)
     metadata += [inner for each in marks for inner in getattr(each, "metadata", [each])]
-    flags = [*flags, *([] if any(flag.startswith("--") for flag in flags) else [_flag(name)])]
+    flags = [*flags, *([] if any(flag.startswith("--") for flag in flags) else ["--" + name.replace("_", "-")])]
     metavar = next((text for text in metadata if isinstance(text, Metavar)), None)
     settings: dict[str, Any] = {"required": required, "metavar": metavar}
     settings["hidden"] = any(isinstance(each, Hidden) for each in metadata)
@@ -464,7 +430,6 @@ def nested(flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def chosen(**values: Any) -> dict[str, Any]:
-    """The values that are not None."""
     return {name: value for name, value in values.items() if value is not None}
 
 

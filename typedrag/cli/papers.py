@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from typedrag.papers.experiments import TableEstimate
     from typedrag.papers.table import MadeTable
 
+# the settings that each kind of table takes from flags
 _READS: dict[Kind, tuple[str, ...]] = {
     "evaluation": ("lm", "scorer", "index", "dataset", "threads", "calls_in_flight", "caps", "tracking"),
     "rankers": ("lm", "limit"),
     "dataset": (),
 }
-"""The settings that each kind of table takes from flags."""
 FIELDS = options.field_options(
     EvaluationConfig,
     "index",
@@ -33,11 +33,8 @@ FIELDS = options.field_options(
     "lm.api_base",
     ("scorer.spec --scorer", "The LM behind judges, in the place of all of the table's."),
     ("scorer.api_base --scorer-api-base", "Address of its server; default: --api-base."),
-    "threads",
-    "calls_in_flight",
-    "tracking.enabled --tracking",
-    "tracking.uri --tracking-uri",
-)
+    "threads", "calls_in_flight", "tracking.enabled --tracking", "tracking.uri --tracking-uri",
+)  # fmt: skip
 Folder = Annotated[Path, "The tables' files."]
 Limit = Annotated[PositiveInt | None, "Maximum questions of each experiment; default: all."]
 CONFIGS = Path("configs/papers")
@@ -81,39 +78,32 @@ def run(
     A page and the same as JSON are written into --out. The same command continues what was interrupted, and a
     larger --limit adds questions. NAME may be a YAML file of your own.
     """
+    from typedrag.papers import experiments as made
     from typedrag.papers.config import find_table
-    from typedrag.papers.experiments import (
-        Callbacks,
-        Results,
-        ask_samples,
-        build_experiments,
-        estimate_table,
-        make_experiment,
-        missing_variables,
-    )
     from typedrag.papers.table import fill_table
 
     table = find_table(name, folder)
     out = out or table.folder
-    experiments = build_experiments(table, _table_flags(table, values, limit, ctx.command.params), settings, variants)
-    say(f"{table.name}: {_in_words(estimate_table(table, experiments, out, limit))}")
-    if missing := missing_variables(table, experiments, os.environ):
+    flags = _table_flags(table, values, limit, ctx.command.params)
+    experiments = made.build_experiments(table, flags, settings, variants)
+    say(f"{table.name}: {_in_words(made.estimate_table(table, experiments, out, limit))}")
+    if missing := made.missing_variables(table, experiments, os.environ):
         raise InputError(
             f"{table.name} needs environment variables that are not set: {'; '.join(missing)}",
             "Set them, or name --lm, --scorer, --index, or only a --variant",
         )
-    account, results = CostTracker(), dict[str, Results]()
+    account, results = CostTracker(), dict[str, made.Results]()
     with RunsProgress(out.exists, "the same command continues") as display, RunsProgress(label="{}") as comparisons:
-        hooks = Callbacks(display.show, say, comparisons.show)
+        hooks = made.Callbacks(display.show, say, comparisons.show)
         if estimate:
-            ask_samples(table, experiments, out, limit, hooks)
-            say(f"{table.name}: {_in_words(estimate_table(table, experiments, out, limit))}")
+            made.ask_samples(table, experiments, out, limit, hooks)
+            say(f"{table.name}: {_in_words(made.estimate_table(table, experiments, out, limit))}")
             return
         for variant, own in experiments.items():
             if variant:
                 display.end()
                 say(f"{table.name}, {variant}")
-            results[variant] = make_experiment(table, variant, own, out, account, hooks)
+            results[variant] = made.make_experiment(table, variant, own, out, account, hooks)
     result = fill_table(table, experiments, results, account.spent)
     page = result.write(out)
     if as_json:
@@ -182,7 +172,6 @@ def _list(folder: Path, limit: int | None, as_json: bool) -> None:
 
 
 def _figures(expected: TableEstimate) -> list[str]:
-
     spent, questions = expected.spent, "?" if expected.questions is None else f"{expected.questions:,}"
     if spent is None:
         return [questions, "?", "?", "?", "?"]

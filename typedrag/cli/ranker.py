@@ -74,14 +74,7 @@ def pools(
     from typedrag.datasets.richrag import write_pools
     from typedrag.lms.lm import open_lm, use_lm
     from typedrag.lms.replies import use_reply_store
-    from typedrag.optimizers.list_ranker.pools import (
-        find_scale,
-        golden_aspects,
-        has_sub_answers,
-        pools_from_labels,
-        pools_from_runs,
-        pools_from_sub_answers,
-    )
+    from typedrag.optimizers.list_ranker import pools as making
     from typedrag.retrieval import open_retriever
 
     if bool(dataset) == bool(runs):
@@ -92,26 +85,26 @@ def pools(
         examples = loaded.split(split)
         drawn = sample(examples, limit or len(examples))
         searched = open_retriever(retriever, index)
-        if has_sub_answers(drawn):
+        if making.has_sub_answers(drawn):
             known: dict[str, list[str]] = {}
             if aspects == "golden":
-                known = golden_aspects(drawn)
+                known = making.golden_aspects(drawn)
             elif aspects == "predicted":
                 store = replies or out.with_name(f"{out.name}.sqlite")
                 with use_reply_store(store), use_lm(open_lm(lm, api_base=api_base)):
                     known = _predict_aspects(drawn, program, threads)
-            limit, fuse = pool_limit or None, merge == "fusion"
-            built = list(pools_from_sub_answers(drawn, searched, known, depth=top_k, limit=limit, fuse=fuse))
+            most, fuse = pool_limit or None, merge == "fusion"
+            built = list(making.pools_from_sub_answers(drawn, searched, known, depth=top_k, limit=most, fuse=fuse))
         elif aspects != "golden" or merge != "turns":
-            raise InputError(
-                "questions without sub_answers are searched for as they are", "Leave out --aspects and --merge"
-            )
+            problem = "questions without sub_answers are searched for as they are"
+            raise InputError(problem, "Leave out --aspects and --merge")
         else:
-            built = list(pools_from_labels(drawn, searched, find_scale(loaded.examples), depth=top_k, missed=missed))
+            scale = making.find_scale(loaded.examples)
+            built = list(making.pools_from_labels(drawn, searched, scale, depth=top_k, missed=missed))
         if left_out := len(drawn) - len(built):
             say(f"{left_out} of {len(drawn)} questions have no relevant passage there, and make no pool")
     else:
-        built = pools_from_runs([read_run(folder) for folder in runs])
+        built = making.pools_from_runs([read_run(folder) for folder in runs])
     count = write_pools(out, built)
     say(f"{count:,} pools with {sum(len(p.passages) for p in built):,} passages: {out}")
 
@@ -137,21 +130,15 @@ def _predict_aspects(examples: Sequence[dspy.Example], program: str, threads: in
 
 @options.command(
     options.field_options(
-        RankerTrainConfig,
-        "data",
-        "validation",
-        "start",
-        "stage",
-        "reward",
+        RankerTrainConfig, "data", "validation", "start", "stage", "reward",
         ("lm.spec --lm", "The generator. Default: TYPEDRAG_LM, else embedded."),
         ("lm.api_base", "Address of its server."),
         ("training.minutes", "Stop after this many minutes; continue with --resume."),
-        "tracking.enabled --tracking",
-        "tracking.uri --tracking-uri",
+        "tracking.enabled --tracking", "tracking.uri --tracking-uri",
     ),
     group=command,
     timeout=True,
-)
+)  # fmt: skip
 def train(
     *,
     out: Annotated[Path, click.Path(path_type=Path, file_okay=False), "Folder of the training."],
@@ -230,12 +217,9 @@ def evaluate(
         counting("pools", len(data_pools) * len(rankers)) as show,
     ):
         report = evaluate_rankers(
-            data_pools,
-            rankers,
-            k=top_k,
-            seed=seed,
+            data_pools, rankers, k=top_k, seed=seed,
             on_progress=lambda name, done: show(names.index(name) * len(data_pools) + done, name),
-        )
+        )  # fmt: skip
     if as_json:
         print_json(asdict(report))
     else:
@@ -247,29 +231,15 @@ def _draw(report: RankerReport) -> None:
 
     console = wide_console(160)
     heads = {"ndcg": f"nDCG@{report.k}", "map": "MAP", "ncom": f"NCOM@{report.k}"}
-    draw_table(
-        ["ranker", *(heads[m] for m in MEASURES), "seconds a pool", "pools with unreadable replies"],
-        [
-            [s.ranker, *(format_estimate(s.means.get(m)) for m in MEASURES), f"{s.seconds:.3f}", str(s.failed)]
-            for s in report.scores
-        ],
-        title=f"rankers on {report.pools} pools",
-        console=console,
-    )
+    rows = []
+    for s in report.scores:
+        rows.append([s.ranker, *(format_estimate(s.means.get(m)) for m in MEASURES), f"{s.seconds:.3f}", str(s.failed)])
+    headings = ["ranker", *(heads[m] for m in MEASURES), "seconds a pool", "pools with unreadable replies"]
+    draw_table(headings, rows, title=f"rankers on {report.pools} pools", console=console)
     if report.comparisons:
-        draw_table(
-            ["ranker", "measure", "n", "difference", "corrected p"],
-            [
-                [
-                    c.baseline,
-                    heads[c.measure],
-                    str(c.difference.n),
-                    format_estimate(c.difference, signed=True),
-                    format_p(c.p),
-                ]
-                for c in report.comparisons
-            ],
-            title=f"{report.scores[0].ranker} less the others",
-            left=["measure"],
-            console=console,
-        )
+        rows = []
+        for c in report.comparisons:
+            difference = format_estimate(c.difference, signed=True)
+            rows.append([c.baseline, heads[c.measure], str(c.difference.n), difference, format_p(c.p)])
+        headings, first = ["ranker", "measure", "n", "difference", "corrected p"], report.scores[0].ranker
+        draw_table(headings, rows, title=f"{first} less the others", left=["measure"], console=console)

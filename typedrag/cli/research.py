@@ -14,7 +14,7 @@ from rich.text import Text
 from typedrag.cli import options
 from typedrag.cli.terminal import clean_text, draw_table, print_json, say, wide_console
 from typedrag.core.errors import InputError
-from typedrag.experiments.formats import format_estimate, format_p
+from typedrag.experiments.formats import format_estimate, format_p, write_page
 from typedrag.lms.cost import Price, Spending, format_dollars
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ def cost(
     A RUN is the --out of evaluate, compile, sweep or ask --file, or a folder that holds such. What kept
     replies and judgments have answered cost nothing and is not in it.
     """
-
     from typedrag.experiments.cost import read_costs, spending_fields
 
     known = None
@@ -85,11 +84,11 @@ def diff(
     Each is the folder of a compiled program, models:/NAME@ALIAS, models:/NAME/VERSION, runs:/ID/PATH,
     or the name of a program, for its uncompiled state. Words are marked as [-removed-] or {+added+}.
     """
-    from typedrag.experiments.diff import diff_programs, read_sides, write_diff
+    from typedrag.experiments.diff import diff_programs, read_sides, render_diff
 
     difference = diff_programs(*read_sides(base, compiled))
     if out:
-        write_diff(difference, out)
+        write_page(render_diff(difference), out)
         say(f"what changed: {out}")
     if as_json:
         print_json(difference.to_dict())
@@ -98,7 +97,6 @@ def diff(
 
 
 def _draw_diff(diff: ProgramDiff) -> None:
-
     console = wide_console(120, markup=False, emoji=False)
     total = len(diff.predictors) + len(diff.unchanged)
     console.print(
@@ -127,7 +125,6 @@ def _draw_diff(diff: ProgramDiff) -> None:
 
 
 def _print_predictor(predictor: PredictorDiff, console: Console) -> None:
-
     from typedrag.programs.artifact import AUGMENTED
 
     for line in predictor.signature:

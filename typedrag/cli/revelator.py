@@ -32,20 +32,11 @@ def command() -> None:
 
 @options.command(
     options.field_options(
-        TrainingSettings,
-        "epochs",
-        "max_steps",
-        "learning_rate",
-        "batch_size",
-        "accumulate",
-        "lora_rank",
-        "max_tokens",
-        "gradient_checkpointing",
-        "merge",
-        "seed",
+        TrainingSettings, "epochs", "max_steps", "learning_rate", "batch_size", "accumulate", "lora_rank", "max_tokens",
+        "gradient_checkpointing", "merge", "seed",
     ),
     group=command,
-)
+)  # fmt: skip
 def train(
     data: FilePath,
     *,
@@ -178,7 +169,6 @@ def _in_this_process(model: Path) -> Iterator[None]:
 
 
 def _open_program(name: str, options: dict[str, Any]) -> HANRAG:
-    """The program with the roles, which never retrieves."""
     from typedrag.experiments.loading import program_source
     from typedrag.programs import HANRAG
 

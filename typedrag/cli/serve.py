@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import click
 from pydantic import Field, PositiveInt
@@ -25,23 +25,31 @@ if TYPE_CHECKING:
     from typedrag.serving.keys import KeyFile
     from typedrag.serving.programs import ProgramSpec
 
-_OF_ALL = ("lm", "index", "retriever", "reranker", "options")
-Programs = Annotated[
-    tuple[str, ...], "--program",
-    "typed_rag, a folder, models:/NAME@ALIAS or runs:/ID/PATH; NAME=… serves it by that name. Repeatable: the first is "
-    "the default.",
-]  # fmt: skip
-LM = Annotated[str | None, options.LM_HELP.replace("[-offline]", "")]
-APIBase = Annotated[str | None, "Address of an OpenAI-compatible server. For vllm, default: TYPEDRAG_API_BASE."]
-Reranker = Annotated[str | None, "Reranker, instead of the program's."]
-Retriever = Annotated[str | None, "Retriever, instead of the program's."]
-ProgramOptions = Annotated[dict[str, Any], "-o", "--option", "Set an option of the programs."]
 OldLimits = Annotated[
     dict[str, Any], options.Hidden(), "--limit", "Former spelling of the limits: --limit queue=512 is --queue 512."
 ]
 Host = Annotated[str, "Address to listen at."]
 Port = Annotated[int, Field(ge=0, le=65535), "0 takes any that is free."]
 Workers = Annotated[PositiveInt, "Processes, each with the limits by itself."]
+
+
+_DEFAULT = ("typed_rag",)
+
+
+def _program_options() -> list[click.Option]:
+    """The options of what is served; each command has its own, since they are also set by variables named after it."""
+    specs = "typed_rag, a folder, models:/NAME@ALIAS or runs:/ID/PATH; NAME=… serves it by that name. Repeatable: "
+    address = "Address of an OpenAI-compatible server. For vllm, default: TYPEDRAG_API_BASE."
+    make = options.make_option
+    return [
+        make("served__specs", tuple[str, ...], f"{specs}the first is the default.", ["--program"], default=_DEFAULT),
+        make("served__index", options.Index, get_args(options.Index)[1], ["--index"]),
+        make("served__lm", str | None, options.LM_HELP.replace("[-offline]", ""), ["--lm"]),
+        make("served__api_base", str | None, address, ["--api-base"]),
+        make("served__reranker", str | None, "Reranker, instead of the program's.", ["--reranker"]),
+        make("served__retriever", str | None, "Retriever, instead of the program's.", ["--retriever"]),
+        make("served__options", dict[str, Any], "Set an option of the programs.", ["-o", "--option"]),
+    ]
 
 
 def settings_options(model: type[Limits] | type[HTTPLimits]) -> list[click.Option]:
@@ -79,16 +87,11 @@ def _program_specs(specs: Sequence[str], api_base: str | None, **alike: Any) -> 
     return sources
 
 
-@options.command(settings_options(Settings), name="serve", timeout=True, old={"--replicas": "--workers"})
+@options.command(
+    _program_options(), settings_options(Settings), name="serve", timeout=True, old={"--replicas": "--workers"}
+)
 def command(
     *,
-    specs: Programs = ("typed_rag",),
-    index: options.Index = None,
-    lm: LM = None,
-    api_base: APIBase = None,
-    reranker: Reranker = None,
-    retriever: Retriever = None,
-    program_options: ProgramOptions,
     host: Host = "127.0.0.1",
     port: Port = 8000,
     workers: Workers = 1,
@@ -102,28 +105,15 @@ def command(
     """
     from typedrag.serving.server import open_app
 
-    sources = _program_specs(
-        specs, api_base, lm=lm, index=index, reranker=reranker, retriever=retriever, options=program_options
-    )
+    sources = _program_specs(**values.pop("served"))
     settings = read_settings(given_settings(values, limits), Settings)
     names = ", ".join(source.name for source in sources)
     opening = partial(open_app, tuple(sources), settings)
     listen(names, opening, settings, workers=workers, host=host, port=port)
 
 
-@options.command(settings_options(Limits), timeout=True)
-def mcp(
-    *,
-    specs: Programs = ("typed_rag",),
-    index: options.Index = None,
-    lm: LM = None,
-    api_base: APIBase = None,
-    reranker: Reranker = None,
-    retriever: Retriever = None,
-    program_options: ProgramOptions,
-    limits: OldLimits,
-    values: dict[str, Any],
-) -> None:
+@options.command(_program_options(), settings_options(Limits), timeout=True)
+def mcp(*, limits: OldLimits, values: dict[str, Any]) -> None:
     """Answer an agent over the Model Context Protocol, until it disconnects.
 
     The agent starts this command itself and talks to it over stdin and stdout. For agents over HTTP, use
@@ -133,9 +123,7 @@ def mcp(
     from typedrag.serving.programs import Reloader
     from typedrag.serving.service import Service
 
-    sources = _program_specs(
-        specs, api_base, lm=lm, index=index, reranker=reranker, retriever=retriever, options=program_options
-    )
+    sources = _program_specs(**values.pop("served"))
     settings = Settings(**read_settings(given_settings(values, limits), Limits).model_dump())
     with _stdout_kept():
         programs = [source.open() for source in sources]

@@ -27,13 +27,10 @@ if TYPE_CHECKING:
     from typedrag.runs import Progress as RunProgress
 
 _SECONDS_BETWEEN_LINES = 60
-_ESTIMATE_SECONDS = 600.0
-"""The last seconds that the time left is estimated from: a question may take minutes."""
+_ESTIMATE_SECONDS = 600.0  # the last ones that the time left is estimated from: a question may take minutes
 
 
 class ExitCode(IntEnum):
-    """The exit statuses of commands."""
-
     OK = 0
     FAILED = 1
     BAD_INPUT = 2
@@ -94,7 +91,6 @@ def log_to_stderr(*, verbose: bool = False, quiet: bool = False) -> None:
 
 
 def is_quiet() -> bool:
-    """True with `typedrag -q`."""
     return logging.getLogger("typedrag").level >= logging.ERROR
 
 
@@ -105,7 +101,6 @@ def say(message: str) -> None:
 
 
 def print_json(*objects: Any, **settings: Any) -> None:
-    """Print objects as JSON, one a line."""
     for each in objects:
         click.echo(json.dumps(each, ensure_ascii=False, **settings))
 
@@ -161,10 +156,8 @@ def draw_table(
 
 
 class OnProgress(Protocol):
-    """A function of the number done so far, and perhaps a note."""
-
     def __call__(self, done: float, note: str = "") -> None:
-        """Show the progress."""
+        """Show the number done so far, and perhaps a note."""
 
 
 @contextmanager
@@ -176,20 +169,11 @@ def counting(unit: str, total: int | None = None) -> Iterator[OnProgress]:
     from rich import progress as bars
     from rich.console import Console
 
-    columns: list[bars.ProgressColumn] = [
-        bars.TextColumn("{task.completed:,.0f} " + unit),
-        bars.TimeElapsedColumn(),
-        bars.TextColumn("{task.speed:,.0f} a second"),
-    ]
-    if total:
-        columns = [
-            bars.BarColumn(),
-            bars.MofNCompleteColumn(),
-            bars.TextColumn(unit),
-            bars.TimeElapsedColumn(),
-            bars.TimeRemainingColumn(),
-            bars.TextColumn("{task.fields[note]}", style="dim"),
-        ]
+    text, elapsed = bars.TextColumn, bars.TimeElapsedColumn()
+    columns: list[bars.ProgressColumn] = [bars.BarColumn(), bars.MofNCompleteColumn(), text(unit), elapsed]
+    columns += [bars.TimeRemainingColumn(), text("{task.fields[note]}", style="dim")]
+    if not total:
+        columns = [text("{task.completed:,.0f} " + unit), elapsed, text("{task.speed:,.0f} a second")]
     console = Console(stderr=True)
     hidden = not console.is_terminal or is_quiet()
     with bars.Progress(*columns, console=console, disable=hidden, speed_estimate_period=_ESTIMATE_SECONDS) as progress:
@@ -229,7 +213,6 @@ class RunsProgress:
         self._bar: OnProgress | None = None
 
     def show(self, progress: RunProgress) -> None:
-        """Show the progress of a run."""
         if self._bar is None or self._run != progress.run:
             self.end()
             self._run = progress.run
@@ -237,7 +220,6 @@ class RunsProgress:
         self._bar(progress.done, in_words(progress.spent) + (f", {progress.failed} failed" if progress.failed else ""))
 
     def end(self) -> None:
-        """Leave the bar of a run as it is."""
         self._stack.close()
         self._run = self._bar = None
 

@@ -18,12 +18,10 @@ from typedrag.programs.loading import ProgramSource
 from typedrag.runs import Result, Store, is_run
 from typedrag.text.words import question_key
 
-PREFIX = "answers:"
-"""The beginning of a program's spec that names a file of answers."""
+PREFIX = "answers:"  # the beginning of a program's spec that names a file of answers
 _UNKNOWN = Usage(uncounted=1)
 _FIELDS = ("id", "question", "answer", "error", "passages", "citations", "seconds")
-_OURS = {"program", "steps", "usage"}
-"""Fields of an answer that `typedrag ask --file` wrote."""
+_OURS = {"program", "steps", "usage"}  # fields of an answer that `typedrag ask --file` wrote
 
 
 class GivenAnswer(NamedTuple):

@@ -9,32 +9,19 @@ from typing import Any, Literal, NamedTuple
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Estimate
-from typedrag.experiments import results
+from typedrag.experiments import held_out, results
 from typedrag.experiments.formats import format_estimate
-from typedrag.experiments.held_out import (
-    RIGHT,
-    TRUTH,
-    Pair,
-    Verdict,
-    estimate_difference,
-    held_out_test,
-    pair_values,
-    shared_ids,
-)
+from typedrag.experiments.held_out import RIGHT, TRUTH, Pair, Verdict, estimate_difference, held_out_test, pair_values
 from typedrag.experiments.results import METRIC, QuestionResult, Run, Tally, higher_is_better, value_of_failure
 
 By = Literal["type", "subset"]
 COSTS = tuple(f"cost/{name}" for name in results.COSTS)
 
 FINGERPRINT = "dataset fingerprint"
-
-NOT_IN_BOTH = "not in both runs"
-NO_ANSWER = "no answer"
-JUDGE_FAILED = "judge failed"
-NOT_MEASURABLE = "nothing to measure by"
-_REASONS = (NOT_IN_BOTH, NO_ANSWER, JUDGE_FAILED, NOT_MEASURABLE)
-_JUDGED = ("linkage/score", "coverage/score")
-"""Measures that a fabrication can win."""
+NOT_IN_BOTH, NO_ANSWER, JUDGE_FAILED, NOT_MEASURABLE = _REASONS = (
+    "not in both runs", "no answer", "judge failed", "nothing to measure by",
+)  # fmt: skip
+_JUDGED = ("linkage/score", "coverage/score")  # measures that a fabrication can win
 _TRUTHS = {TRUTH: "is less truthful", RIGHT: "has fewer right answers"}
 
 
@@ -50,33 +37,27 @@ ALL = Stratum()
 
 @dataclass(frozen=True, kw_only=True)
 class Difference(Verdict):
-    """A run and the baseline on the n questions of a stratum for which both have a value.
-
-    Only one measure of a metric is tested; see `compare`.
-    """
+    """A run and the baseline on the n questions of a stratum for which both have a value, the others by the reason why
+    they are left out. Only one measure of a metric is tested; see `compare`. `answered` is the untested difference over
+    the questions that both answered, if a program failed at others, which count as wrong answers."""
 
     measure: str
     run: str
     stratum: Stratum
     left_out: Mapping[str, int]
-    """The number of the stratum's other questions by reason."""
     answered: Verdict | None = None
-    """The difference over the questions that both answered, untested, if a program failed at others, which count as
-    wrong answers."""
 
 
 @dataclass(frozen=True)
 class Disagreement:
-    """A run that judges prefer to another, although it is less true; runs are named by their labels."""
+    """A run that judges prefer to another, although it is less true, by the differences of the preferred run's values
+    from the other's; runs are named by their labels."""
 
     preferred: str
     other: str
     judged: dict[str, Estimate]
-    """The preferred run's value less the other's, by measure."""
     truth: str
-    """`truthfulness/truthfulness` or `truthfulness/right`."""
     difference: Estimate
-    """The preferred run's truth less the other's, below 0."""
 
     def __str__(self) -> str:
         by = ", ".join(f"{name} {format_estimate(gain, signed=True)}" for name, gain in self.judged.items())
@@ -89,17 +70,15 @@ class Disagreement:
 
 @dataclass(frozen=True)
 class RunComparison:
-    """The result of `compare`; runs are named by their labels."""
+    """The result of `compare`; runs are named by their labels. Differences come by run, then measure, then stratum;
+    `conflicts` are the reasons against comparing the runs, empty unless it was forced."""
 
     baseline: str
     runs: tuple[str, ...]
     differences: tuple[Difference, ...]
-    """By run, then measure, then stratum, all questions first."""
     conflicts: tuple[str, ...] = field(default=())
-    """Reasons against comparing the runs, one line each; empty unless it was forced."""
     tallies: Mapping[str, Tally] = field(default_factory=dict)
     warnings: tuple[str, ...] = field(default=())
-    """Runs that judges prefer although they are less true, one line each; see `disagreements`."""
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as JSON values."""
@@ -147,28 +126,22 @@ def compare(
     for members in families.values():
         tested = held_out_test([row.pair for row in members], programs=programs, seed=seed)
         verdicts |= {id(row): verdict for row, verdict in zip(members, tested, strict=True)}
-    warnings = tuple(
-        str(line) for i in others for line in disagreements(first, runs[i], (labels[baseline], labels[i]), seed)
-    )
-    return RunComparison(
-        labels[baseline],
-        tuple(labels[i] for i in others),
-        tuple(
+    differences = []
+    for row in rows:
+        fewer = len(row.answered.base) < len(row.pair.base)
+        differences.append(
             Difference(
                 **{**vars(verdicts[id(row)]), "more_is_better": higher_is_better(row.measure)},
-                measure=row.measure,
-                run=row.run,
-                stratum=row.stratum,
-                left_out=row.left_out,
-                answered=estimate_difference(row.answered, seed=seed)
-                if len(row.answered.base) < len(row.pair.base)
-                else None,
+                measure=row.measure, run=row.run, stratum=row.stratum, left_out=row.left_out,
+                answered=estimate_difference(row.answered, seed=seed) if fewer else None,
             )
-            for row in rows
-        ),
-        conflicts,
-        warnings=warnings,
-        tallies={labels[i]: runs[i].tally for i in (baseline, *others)},
+        )  # fmt: skip
+    named = [(labels[baseline], labels[i]) for i in others]
+    conflicting = (disagreements(first, runs[i], two, seed) for i, two in zip(others, named, strict=True))
+    warnings = [str(line) for lines in conflicting for line in lines]
+    tallies = {labels[i]: runs[i].tally for i in (baseline, *others)}
+    return RunComparison(
+        labels[baseline], tuple(labels[i] for i in others), tuple(differences), conflicts, tallies, tuple(warnings)
     )
 
 
@@ -232,8 +205,6 @@ def belongs(question: QuestionResult, stratum: Stratum) -> bool:
 
 
 class _Row(NamedTuple):
-    """The values of two runs for one measure, over the questions of a stratum."""
-
     measure: str
     run: str
     stratum: Stratum
@@ -246,7 +217,7 @@ def _rows(baseline: Run, run: Run, label: str, measures: Iterable[str], by: Sequ
     ours, theirs = ({q.id: q for q in r.questions} for r in (baseline, run))
     questions = {**theirs, **ours}
     parts = {s: [i for i, q in questions.items() if belongs(q, s)] for s in strata(list(questions.values()), by)}
-    same = shared_ids(baseline, run)
+    same = held_out.shared_ids(baseline, run)
     for measure in measures:
         first, second = baseline.values(measure), run.values(measure)
         paired = same & first.keys() & second.keys()

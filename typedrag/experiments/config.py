@@ -26,7 +26,7 @@ from typedrag.lms.lm import AdapterName, default_spec, lm_provider
 from typedrag.lms.vllm import split_address
 from typedrag.programs.options import TYPE_CLASSIFIERS
 from typedrag.programs.parameters import Parameter
-from typedrag.runs import AnyOf, Deadline, MaxCalls, MaxCost, MaxTokens, Stopper
+from typedrag.runs import Limits
 
 CLOSED = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -212,14 +212,9 @@ class SpendingCaps(BaseModel):
     minutes: PositiveFloat | None = None
     """The most minutes of this session."""
 
-    def stopper(self) -> Stopper:
+    def stopper(self) -> Limits:
         """The stopper at the first limit that is reached; minutes are counted from now."""
-        return AnyOf(
-            *([MaxTokens(self.tokens)] if self.tokens else []),
-            *([MaxCalls(self.lm_calls)] if self.lm_calls else []),
-            *([MaxCost(self.cost)] if self.cost else []),
-            *([Deadline(self.minutes)] if self.minutes else []),
-        )
+        return Limits(self.tokens, self.lm_calls, self.cost, self.minutes)
 
     def exceeded_caps(self, expected: Spending) -> str:
         """The caps that stop a run before it has spent so much; empty if none does."""

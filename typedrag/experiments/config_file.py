@@ -49,14 +49,18 @@ def read_into(
     of_file = mark_variables(read_yaml(file)) if file else {}
     values = merge_settings(of_file, _set_flags(flags or {}))
     if isinstance(values.get("metrics"), list):
-        values["metrics"] = [_with_options(metric, of_file.get("metrics")) for metric in values["metrics"]]
+        held = of_file.get("metrics")
+        known = {m["name"]: m for m in held if isinstance(m, dict) and "name" in m} if isinstance(held, list) else {}
+        for place, metric in enumerate(values["metrics"]):
+            own = named(metric)
+            if isinstance(own, dict) and own.get("name") in known:  # with its options and weight
+                values["metrics"][place] = known[own["name"]] | {n: value for n, value in own.items() if value != {}}
     return validate_settings(model, command, with_settings(values, settings), file, hint=hint)
 
 
 def mark_variables(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as `read_yaml` gives them, whose variables `validate_settings` substitutes if they survive."""
-    of_file: dict[str, Any] = _map_texts(dict(values), _Written)
-    return of_file
+    return _map_texts(dict(values), _Written)
 
 
 def validate_settings(
@@ -145,20 +149,18 @@ def _first_name(path: str, names: Iterable[str]) -> str | None:
 
 def _fields_beside(model: Any, location: tuple[str | int, ...]) -> list[str]:
     """The names of the known fields beside an unknown one; empty if they cannot be found."""
+
+    def model_in(annotation: Any) -> type[BaseModel] | None:
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            return annotation
+        return next((known for inner in get_args(annotation) if (known := model_in(inner))), None)
+
     for part in location[:-1]:
         if isinstance(part, str):
-            if part not in model.model_fields:
-                return []
-            model = _model_in(model.model_fields[part].annotation)
+            model = model_in(model.model_fields[part].annotation) if part in model.model_fields else None
             if model is None:
                 return []
     return list(model.model_fields)
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((model for inner in get_args(annotation) if (model := _model_in(inner))), None)
 
 
 def read_yaml(file: Path, hint: str = "Name another file", above: tuple[Path, ...] = ()) -> dict[str, Any]:
@@ -212,23 +214,11 @@ def merge_settings(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[s
 
 
 def _set_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The flags without None and empty values."""
     values = {name: _set_flags(value) if isinstance(value, Mapping) else value for name, value in flags.items()}
     return {name: value for name, value in values.items() if value is not None and value != {}}
 
 
-def _with_options(metric: Any, of_file: Any) -> Any:
-    """A metric that a flag names, with the file's options and weight where the flag gives none."""
-    settings = named(metric)
-    if isinstance(settings, dict):
-        for known in of_file if isinstance(of_file, list) else ():
-            if isinstance(known, dict) and known.get("name") == settings.get("name"):
-                return {**known, **{name: value for name, value in settings.items() if value != {}}}
-    return metric
-
-
 def _map_texts(value: Any, text: Callable[[str], str]) -> Any:
-    """A copy of a value with a function applied to each of its texts, at any depth."""
     if isinstance(value, dict):
         return {name: _map_texts(inner, text) for name, inner in value.items()}
     if isinstance(value, list):

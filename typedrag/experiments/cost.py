@@ -18,20 +18,17 @@ from typedrag.runs.folder import FILE
 SPENT = "spent"
 SUFFIX = ".run"
 JUDGMENTS, CANDIDATES = "judgments", "candidates"
-_HEAD = 2
-"""The lines of a file that are looked at for spending: the first may be of a question that was refused."""
+_HEAD = 2  # the lines of a file that are looked at: the first may be of a question that was refused
 
 
 @dataclass(frozen=True)
 class RunSpending:
-    """The spending of a run."""
+    """The spending in the folder of an evaluation or of a compile's target, or on a file of answers, by purpose:
+    `answers`, `judgments`, answers `made again`, `candidates` of a compile, whose number of questions is None."""
 
     path: Path
-    """The folder of an evaluation or of a compile's target, or a file of answers."""
     questions: int | None
-    """The number of questions that were answered or failed; None for a compile."""
     roles: dict[str, Spending]
-    """The spending by purpose: `answers`, `judgments`, answers `made again`, `candidates` of a compile."""
 
     @property
     def spent(self) -> Spending:
@@ -44,7 +41,6 @@ class RunSpending:
 
 
 def spending_fields(spent: Spending) -> dict[str, Any]:
-    """A spending as JSON values."""
     return {**spent.to_dict(), "cost": spent.cost}
 
 
@@ -112,10 +108,9 @@ def _cost_of(file: Path, price: Price | None) -> RunSpending:
     return RunSpending(file, len(answers), sums(records))
 
 
-SAMPLE = 3
-"""The number of questions that an estimate needs."""
+SAMPLE = 3  # the questions that an estimate needs
+# the settings that an earlier run must share
 _SAME = ("program", "options", "lm", "lm settings", "reranker", "retriever")
-"""The settings that an earlier run must share."""
 
 
 def estimate_cost(records: Iterable[tuple[str, Spending]], planned: float) -> Spending:
@@ -136,7 +131,6 @@ def estimate_cost(records: Iterable[tuple[str, Spending]], planned: float) -> Sp
 
 
 def in_words(total: Spending, count: int, unit: str = "question") -> str:
-    """An estimate in words, for one question and for all."""
     calls = total.usage.lm_calls / count
     price, dollars = (
         ("", "") if total.cost is None else (format_dollars(total.cost / count), format_dollars(total.cost))

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import TypeAdapter
 
-from typedrag.experiments.formats import flatten, format_estimate, format_p, render_page, write_page
+from typedrag.experiments.formats import flatten, format_estimate, format_p, render_page
 from typedrag.experiments.loading import program_source
 from typedrag.programs import Options
 from typedrag.programs.artifact import Fields, State, dump_state, field_changes, lost_injection_guard, signature_fields
@@ -19,14 +19,10 @@ from typedrag.programs.compiled import CompiledAbout, build_without_index
 from typedrag.programs.loading import without_external_models
 
 Demonstration: TypeAlias = Mapping[str, Any]
-"""The fields of a signature, as JSON values."""
 
-_MOST_PAIRS = 4_000_000
-"""The most pairs of words to compare; longer texts count as changed as a whole."""
-_ALIKE = 0.3
-"""The share of common words below which a text counts as rewritten."""
-_LINE = 100
-"""The longest JSON value to show on one line of the page."""
+_MOST_PAIRS = 4_000_000  # of words to compare; longer texts count as changed as a whole
+_ALIKE = 0.3  # the share of common words below which a text counts as rewritten
+_LINE = 100  # the longest JSON value on one line of the page
 
 
 @dataclass(frozen=True)
@@ -55,38 +51,29 @@ class Change:
 
 @dataclass(frozen=True)
 class TextSpan:
-    """A part of a text."""
-
     kind: Literal["same", "removed", "added"]
     text: str
 
 
 @dataclass(frozen=True)
 class PredictorDiff:
-    """The changes of a predictor."""
+    """The changes of a predictor, which `only` one side may have; `unguarded` if its instructions no longer say not to
+    follow instructions in quoted texts. Of its demonstrations, those kept may be in another order."""
 
     name: str
     only: Literal["base", "compiled", ""] = ""
-    """The side that has it; empty if both do."""
     signature: tuple[str, ...] = ()
-    """Differences of its signatures, a line each."""
     instructions: Change | None = None
-    """Both instructions, if they differ; None on a side that lacks the predictor."""
     unguarded: bool = False
-    """True if the instructions no longer say not to follow instructions in quoted texts."""
     descriptions: tuple[Change, ...] = ()
     settings: tuple[Change, ...] = ()
-    """Changed settings of its LM calls."""
     removed: tuple[Demonstration, ...] = ()
     added: tuple[Demonstration, ...] = ()
     kept: int = 0
-    """The number of demonstrations on both sides."""
     reordered: bool = False
-    """True if these are in another order."""
 
     @property
     def changed(self) -> bool:
-        """True if anything changed."""
         return self != PredictorDiff(self.name, kept=self.kept)
 
     @property
@@ -119,8 +106,8 @@ class ProgramDiff:
 def read_sides(base: str, compiled: str) -> tuple[ProgramState, ProgramState]:
     """Read two programs to compare, as `program_source` reads them.
 
-    A name stands for the build_without_index program: with default options, and the predictors that the options of the
-    other side give it.
+    A name stands for a program that was not compiled, with default options, and the predictors that the options of
+    the other side give it.
     """
     sources = [program_source(text) for text in (base, compiled)]
     read = [source.compiled for source in sources]
@@ -148,11 +135,6 @@ def diff_programs(base: ProgramState, compiled: ProgramState) -> ProgramDiff:
         unchanged=tuple(diff.name for diff in diffs if not diff.changed),
         about=compiled.about,
     )
-
-
-def write_diff(diff: ProgramDiff, out: Path) -> None:
-    """Write the page of `render_diff`; an `InputError` if the file cannot be written."""
-    write_page(render_diff(diff), out)
 
 
 def render_diff(diff: ProgramDiff) -> str:
@@ -183,9 +165,14 @@ def word_diff(before: str, after: str) -> tuple[TextSpan, ...]:
         >>> word_diff("", "Answer."), word_diff("Why?", "Why?")
         ((TextSpan(kind='added', text='Answer.'),), (TextSpan(kind='same', text='Why?'),))
     """
+
+    def changed(removed: str, added: str) -> list[TextSpan]:
+        pieces: list[tuple[Literal["removed", "added"], str]] = [("removed", removed), ("added", added)]
+        return [TextSpan(kind, text) for kind, text in pieces if text]
+
     spaced = [re.findall(r"\s*\S+\s*", text) for text in (before, after)]
     had, has = ([word.strip() for word in words] for words in spaced)
-    anew = _pieces((before, "removed"), (after, "added"))
+    anew = changed(before, after)
     if len(had) * len(has) > _MOST_PAIRS:
         return tuple(anew)
     matcher = SequenceMatcher(None, had, has, autojunk=False)
@@ -194,12 +181,8 @@ def word_diff(before: str, after: str) -> tuple[TextSpan, ...]:
     pieces: list[TextSpan] = []
     for kind, i, j, k, n in matcher.get_opcodes():
         removed, added = ("".join(words[m:o]) for words, (m, o) in zip(spaced, ((i, j), (k, n)), strict=True))
-        pieces += [TextSpan("same", added)] if kind == "equal" else _pieces((removed, "removed"), (added, "added"))
+        pieces += [TextSpan("same", added)] if kind == "equal" else changed(removed, added)
     return tuple(pieces)
-
-
-def _pieces(*texts: tuple[str, Literal["removed", "added"]]) -> list[TextSpan]:
-    return [TextSpan(kind, text) for text, kind in texts if text]
 
 
 def _predictor_diff(name: str, base: ProgramState, compiled: ProgramState) -> PredictorDiff:

@@ -10,26 +10,14 @@ import dspy
 
 from typedrag.core.errors import InputError
 from typedrag.core.records import Answer
+from typedrag.experiments import results
 from typedrag.experiments.answers_file import AnswersFile
 from typedrag.experiments.config import EvaluationConfig, ProgramConfig
 from typedrag.experiments.cost import Estimator, find_earlier_run
 from typedrag.experiments.executors import EvaluationJob, Executor, LocalExecutor
 from typedrag.experiments.ray_pool import RayPool, connect
 from typedrag.experiments.resources import Resources
-from typedrag.experiments.results import (
-    ANSWERS,
-    KIND,
-    METRIC,
-    PlannedQuestion,
-    Run,
-    RunSummary,
-    metric_value,
-    question_items,
-    read_records,
-    restore_run,
-    spent_below,
-    summarize,
-)
+from typedrag.experiments.results import ANSWERS, PlannedQuestion, Run, RunSummary, restore_run
 from typedrag.experiments.tracking.tracker import Tracker, begin_run, check_store, log_run, trace_calls
 from typedrag.files.text_files import write_json
 from typedrag.lms.client import limit_calls_in_flight
@@ -38,18 +26,7 @@ from typedrag.lms.lm import use_lm
 from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.metrics.objective import missing_input
 from typedrag.programs import Program
-from typedrag.runs import (
-    AnyOf,
-    MaxFailures,
-    Outcome,
-    Progress,
-    Result,
-    RunFolder,
-    Stopper,
-    is_run,
-    read_folder,
-    work,
-)
+from typedrag.runs import AnyOf, MaxFailures, Outcome, Progress, Result, RunFolder, Stopper, is_run, read_folder, work
 from typedrag.runs.folder import exists_error
 
 RESULTS = "results.json"
@@ -101,7 +78,7 @@ def run_evaluation(
         raise exists_error(there)
     own = sum((read_folder(folder).spent for folder in folders.values() if is_run(folder)), Spending())
     caps = config.caps  # without those that earlier spending counts against, no other run has to be readable
-    account = CostTracker(spent_below(out) if any((caps.tokens, caps.lm_calls, caps.cost)) else own)
+    account = CostTracker(results.spent_below(out) if any((caps.tokens, caps.lm_calls, caps.cost)) else own)
     with track_cost(account):  # naming types may ask the LM
         _ = parts.questions
     for answers in parts.given.values():
@@ -162,7 +139,7 @@ def _make_run(
 
         def show(progress: Progress) -> None:
             on_progress(progress)
-            estimator.update(progress.done, lambda: read_records(folder)[1])
+            estimator.update(progress.done, lambda: results.read_records(folder)[1])
 
         stopped = "a fault ended it"
         try:
@@ -173,7 +150,7 @@ def _make_run(
                 ).stopped  # fmt: skip
         finally:
             run = restore_run(held.store.read(), folder)
-            summary = summarize(run, metrics)
+            summary = results.summarize(run, metrics)
             log_run(tracker, run, summary, stopped)
             write_json(folder / RESULTS, summary.to_dict())
     return Evaluated(run, summary, stopped)
@@ -204,18 +181,13 @@ def open_run(
     durable: bool = True,
 ) -> RunFolder:
     """Open the run of a program in a folder, which may get more metrics and questions."""
-    settings = parts.settings(program)
+    settings, planned = parts.settings(program), parts.questions if questions is None else questions
     return RunFolder.open(
-        folder,
-        settings,
-        kind=KIND,
-        resume=resume,
-        items=question_items(parts.questions if questions is None else questions),
-        additions=[name for name in settings if name.startswith(METRIC)],
+        folder, settings, kind=results.KIND, resume=resume, redact=parts.redactor, durable=durable,
+        items=results.question_items(planned),
+        additions=[name for name in settings if name.startswith(results.METRIC)],
         notes={**parts.notes(program), **(notes or {})},
-        redact=parts.redactor,
-        durable=durable,
-    )
+    )  # fmt: skip
 
 
 def answer_and_judge(
@@ -246,7 +218,7 @@ def answer_and_judge(
             with tracker.span("answer", item):
                 return executor.answer(example).to_dict()
         with tracker.span(step, item) if metrics[step].scorer else nullcontext():
-            return metric_value(executor.measure(step, example, Answer.from_dict(answer)))
+            return results.metric_value(executor.measure(step, example, Answer.from_dict(answer)))
 
     with use_lm(lm) if lm else nullcontext():
         return work(

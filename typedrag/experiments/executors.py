@@ -26,8 +26,7 @@ from typedrag.retrieval import open_reranker
 from typedrag.retrieval.opening import brings_index
 from typedrag.retrieval.protocols import IndexRetriever
 
-_HEARTBEAT = 2.0
-"""Seconds between signs of life for claimed replies; those of a lost worker are released at once."""
+_HEARTBEAT = 2.0  # seconds between signs of life for claimed replies; those of a lost worker are released at once
 
 
 class Executor(Protocol):
@@ -81,7 +80,6 @@ class AskJob:
             yield LocalExecutor(program, {})
 
     def with_environment(self) -> Self:
-        """The same with all that the environment of this machine says written out, but no key."""
         return replace(self, index=shared_index(self.retriever, self.index), lm=_fill_in(self.lm))
 
 
@@ -117,15 +115,13 @@ class EvaluationJob:
 
 
 def _fill_in(lm: LMConfig) -> LMConfig:
-    """The LM with the spec and the address that the environment gives."""
     spec = lm.spec or default_spec()
     address = os.environ.get("TYPEDRAG_API_BASE") if lm_provider(spec) == "vllm" else None
     return lm.model_copy(update={"spec": spec, "api_base": lm.api_base or address})
 
 
 def shared_index(retriever: str | None, index: Path | None) -> Path | None:
-    """The index that a retriever searches, as all machines find it; None for the sample's, which each machine has, and
-    where the retriever is the address of an index itself."""
+    """The index that a retriever searches, as all machines find it; None for the sample's or an address."""
     named = None if brings_index(retriever or "") else index or os.environ.get("TYPEDRAG_INDEX")
     return Path(named).resolve() if named else index
 

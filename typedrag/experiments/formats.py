@@ -121,8 +121,7 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iter
     yield ""
 
 
-REPORT = Path(__file__).parent / "report_page"
-"""The folder of the report, which holds the base, the tables and the style of all pages."""
+REPORT = Path(__file__).parent / "report_page"  # holds the base, the tables and the style of all pages
 
 
 def write_page(page: str, out: Path) -> None:
@@ -142,16 +141,12 @@ def render_page(folder: Path, filters: Mapping[str, Callable[..., Any]], **value
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        loader=FileSystemLoader([folder, REPORT]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
+        loader=FileSystemLoader([folder, REPORT]), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
-    )
+    )  # fmt: skip
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False}  # the default sorts measures by name
     environment.filters |= filters
     name = folder.name.removesuffix("_page")
     sheets = dict.fromkeys((REPORT / "report.css", folder / f"{name}.css"))
     style = "".join(sheet.read_text("utf-8") for sheet in sheets)
-    page: str = environment.get_template(f"{name}.html.j2").render(style=style, version=__version__, **values)
-    return page
+    return environment.get_template(f"{name}.html.j2").render(style=style, version=__version__, **values)

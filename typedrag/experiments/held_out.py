@@ -27,15 +27,11 @@ from typedrag.programs.compiled import Verdict as CompileVerdict
 from typedrag.retrieval.local_models import locate_model
 from typedrag.retrieval.rerankers import BI_ENCODER
 
-ALPHA = 0.05
-"""The corrected p-value below which a difference is called real."""
-FLIPS = 49_999
-"""Random flips of signs: enough for the least p-value, 0.00004, to survive a correction for a thousand comparisons."""
-_EXACT = 15
-"""The most differences for which all flips of signs are tried: 2^15 are fewer than `FLIPS`."""
+ALPHA = 0.05  # the corrected p-value below which a difference is called real
+FLIPS = 49_999  # random flips of signs: the least p-value survives a correction for a thousand comparisons
+_EXACT = 15  # the most differences for which all flips of signs are tried
 OBJECTIVE = "objective"
 SCORE = f"{OBJECTIVE}/score"
-"""The measure that decides: the weighted mean of the metrics that were compiled against."""
 TRUTH = f"{TRUTHFULNESS}/{TRUTHFULNESS}"
 RIGHT = f"{TRUTHFULNESS}/right"
 
@@ -49,38 +45,33 @@ class Pair(NamedTuple):
 
     @property
     def differences(self) -> list[float]:
-        """The differences, summed up by question."""
         return sums_by_group([b - a for a, b in zip(self.base, self.other, strict=True)], self.questions)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The difference between a base and another program, and whether it is more than chance."""
+    """The difference of another program's mean from a base's over n values, and whether it is more than chance: by the
+    p-value of the sign-flip test (None if it was not tested), corrected for all tests that are looked at together, and
+    how many questions would show such a difference."""
 
     n: int
-    """The number of values that both have."""
     baseline: Estimate | None = None
     other: Estimate | None = None
     difference: Estimate | None = None
-    """The other program's mean minus the base's."""
     p: float | None = None
-    """The p-value of the sign-flip test; None without values, or if it was not tested."""
     corrected_p: float | None = None
-    """The p-value, corrected for all tests that are looked at together."""
     questions_needed: int | None = None
-    """The number of questions that would show such a difference."""
     more_is_better: bool = True
 
     @property
     def verdict(self) -> Literal["better", "worse", ""]:
-        """`better` or `worse` if the corrected p-value shows more than chance, else empty."""
         if self.difference is None or self.corrected_p is None or self.corrected_p >= ALPHA:
             return ""
         return "better" if (self.difference.value > 0) == self.more_is_better else "worse"
 
     @property
     def is_lower(self) -> bool:
-        """True if the other program's mean is lower by more than chance, without a correction: a reason for caution."""
+        # without a correction: a reason for caution
         return self.difference is not None and self.difference.value < 0 and self.p is not None and self.p < ALPHA
 
 
@@ -107,15 +98,11 @@ def estimate_difference(pair: Pair, p: float | None = None, tests: int = 1, seed
     differences = [b - a for a, b in zip(pair.base, pair.other, strict=True)]
     means = mean_estimates(pair.base, pair.other, differences, groups=pair.questions, seed=seed)
     baseline, other, difference = means or (None, None, None)
+    corrected = None if p is None else min(1.0, p * tests)
     return Verdict(
-        n=len(pair.base),
-        baseline=baseline,
-        other=other,
-        difference=difference,
-        p=p,
-        corrected_p=None if p is None else min(1.0, p * tests),
+        n=len(pair.base), baseline=baseline, other=other, difference=difference, p=p, corrected_p=corrected,
         questions_needed=questions_needed(pair.differences),
-    )
+    )  # fmt: skip
 
 
 def pair_values(
@@ -174,7 +161,6 @@ def permutation_p_values(
 
 
 def _flip_signs(rows: list[list[float]], seed: int, flips: int) -> list[float]:
-    """The p-values of rows, padded with zeros to one length so that one set of flips serves all."""
     import numpy as np
     from scipy.stats import permutation_test
 

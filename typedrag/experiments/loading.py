@@ -15,8 +15,7 @@ from typedrag.programs.compiled import Compiled
 from typedrag.programs.loading import FORMS, ProgramSource
 from typedrag.retrieval import Reranker, Retriever, open_reranker
 
-ARTIFACT = "program"
-"""The artifact of a registered model that holds its compiled program's folder."""
+ARTIFACT = "program"  # what a registered model calls the folder of its compiled program
 _IN_REGISTRY = "models:/"
 _IN_MLFLOW = (_IN_REGISTRY, "runs:/")
 _OTHER_STORE = "Set MLFLOW_TRACKING_URI to another"
@@ -86,9 +85,8 @@ def registered_version(uri: str, *, tracking_uri: str | None = None) -> str:
         except mlflow.MlflowException as error:
             if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
                 raise
-            raise InputError(
-                f"{uri} cannot be had from MLflow: {make_redactor([])(first_line(error))}", f"Name one: {FORMS}"
-            ) from None
+            problem = f"{uri} cannot be had from MLflow: {make_redactor([])(first_line(error))}"
+            raise InputError(problem, f"Name one: {FORMS}") from None
     return str(entry.version)
 
 

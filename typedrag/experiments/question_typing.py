@@ -72,8 +72,7 @@ def _classify(question: str) -> QuestionType:
     return LinearTypeClassifier()(question=question).question_type
 
 
-DEFAULT_CLASSIFIER = Options().type_classifier
-"""The default type classifier, which no configuration names."""
+DEFAULT_CLASSIFIER = Options().type_classifier  # which no configuration names
 
 
 def program_classifier(source: ProgramSource, options: Options) -> dspy.Module:
@@ -93,19 +92,14 @@ def untyped(examples: Sequence[dspy.Example]) -> list[str]:
 def with_types(
     examples: Sequence[dspy.Example], classifier: dspy.Module, lm: dspy.LM | None, *, replies: Path, threads: int
 ) -> list[dspy.Example]:
-    """The examples, with a `predicted_type` for those whose type is not known.
-
-    If the LM's reply cannot be read, the type is evidence-based, as in the program.
-    """
+    """The examples, with a `predicted_type` for those whose type is not known; evidence-based if it cannot be read."""
     unknown = untyped(examples)
     if not unknown:
         return list(examples)
     with use_reply_store(replies) if lm else nullcontext():
+        cached = with_cache(lm) if lm else None
         named = judge_each(
-            lambda question: QuestionType(classifier(question=question).question_type),
-            unknown,
-            scorer=with_cache(lm) if lm else None,
-            threads=threads,
+            lambda q: QuestionType(classifier(question=q).question_type), unknown, scorer=cached, threads=threads
         )
     types = dict.fromkeys(unknown, QuestionType.EVIDENCE_BASED) | dict(named.judgments)
     return [e if known_type(e) else e.copy(predicted_type=types[e.question]) for e in examples]

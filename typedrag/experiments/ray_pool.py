@@ -16,12 +16,13 @@ import socket
 import threading
 import time
 import uuid
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from logging.handlers import QueueHandler
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from typedrag import __version__
@@ -29,7 +30,7 @@ from typedrag.core.call_context import call_context, set_context
 from typedrag.core.errors import CallFailed, InputError, TypedRAGError, Unavailable, first_line
 from typedrag.core.extras import require
 from typedrag.files.database import SQLite, Tables
-from typedrag.lms.cost import CostTracker, Price, Spending, charge, read_prices, track_cost, use_prices
+from typedrag.lms.cost import CostTracker, Spending, charge, read_prices, track_cost, use_prices
 
 if TYPE_CHECKING:
     import dspy
@@ -40,24 +41,20 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# what a worker does: gives the object whose methods the worker calls, such as an `Executor`; it is small to send, and
+# called with the store of LM replies that all workers share and the worker's name
 JobSpec: TypeAlias = Callable[[Tables, str], AbstractContextManager[Any]]
-"""What a worker does: gives, within its context, the object whose methods the worker calls, such as an `Executor`. It
-is small to send, and called with the store of LM replies that all workers share and the worker's name."""
 _FORMS = "local, ray, ray:auto, ray:HOST:PORT or ray://HOST:PORT"
 _CLIENT = "ray://"
 _CONNECT_TIMEOUT = 5.0
 _TOKEN = "~/.ray/auth_token"
 _FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT)
-_SIGACTION_BYTES = 512
-"""More than the C library's `struct sigaction` takes on any system."""
+_SIGACTION_BYTES = 512  # more than `struct sigaction` takes on any system
 _START = "Is it running? Start one: ray start --head"
-_WARNINGS_HELD = 20
 _ATTEMPTS = 3
 """Workers that a question may lose, and times that a worker may be lost in a row while it begins."""
-_GRACE = 10.0
-"""Seconds in which calls of killed workers end."""
-_NOTICE_AFTER = 30.0
-"""Seconds without any worker after which this is said."""
+_GRACE = 10.0  # seconds in which calls of killed workers end
+_NOTICE_AFTER = 30.0  # seconds without any worker after which this is said
 
 
 def ray_address(executor: str) -> str | None:
@@ -150,7 +147,6 @@ def _init(address: str, workers: int | None) -> None:
 
 
 def is_one_machine() -> bool:
-    """True if all of the connected cluster is this machine."""
     import ray
 
     return len([node for node in ray.nodes() if node["Alive"]]) == 1
@@ -190,7 +186,6 @@ class SharedState:
         self._spent: dict[str, Spending] = {}
 
     def run(self, statement: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]] | TypedRAGError:
-        """The rows of a statement, or the error to raise."""
         assert self._tables, "jobs that share replies name their file"
         try:
             return self._tables.run(statement, **values)
@@ -198,7 +193,6 @@ class SharedState:
             return error
 
     def add_worker(self, worker: str, actor: Any) -> None:
-        """Tell a worker of pauses from now on."""
         from typedrag.lms.client import RETRY_AFTER
 
         self._workers[worker] = actor
@@ -206,7 +200,6 @@ class SharedState:
             actor.pause.remote(server, seconds)
 
     def release(self, worker: str) -> None:
-        """Release the replies that a lost worker has claimed."""
         if self._tables:
             from typedrag.lms.replies import RELEASE_ALL
 
@@ -220,7 +213,6 @@ class SharedState:
         return self._spent.pop(call, None)
 
     def pause(self, server: str, seconds: float) -> None:
-        """Tell all workers of a pause that an LM server has asked one of them for."""
         from typedrag.lms.client import RETRY_AFTER
 
         RETRY_AFTER.set(server, seconds, notify=False)
@@ -230,8 +222,6 @@ class SharedState:
 
 @dataclass(frozen=True)
 class _SharedTables:
-    """The shared store of replies, as a worker sees it; see `Tables`."""
-
     shared: Any
 
     def run(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
@@ -246,37 +236,11 @@ class _SharedTables:
         """Leave the file open for the others."""
 
 
-class WorkerConfig(NamedTuple):
-    """The settings that a worker takes over from the process where the run was begun."""
-
-    version: str
-    folder: Path
-    """The working folder, from which relative paths count."""
-    timeout: float | None
-    """Seconds for an LM's reply, if they are given for the whole process."""
-    calls: int
-    """LM calls that this worker may have in flight."""
-    prices: Mapping[str, Price]
-
-
 class CallResult(NamedTuple):
-    """The outcome of a call: a value or an error, what was spent, and the warnings logged since the last one."""
-
     value: Any = None
     error: TypedRAGError | None = None
     spent: Spending | None = None
-    warnings: tuple[tuple[str, str], ...] = ()
-
-
-class _WarningCollector(logging.Handler):
-    """Collects warnings, by their logger, for the process where the run was begun."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.warnings: deque[tuple[str, str]] = deque(maxlen=_WARNINGS_HELD)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.warnings.append((record.name, record.getMessage()))
+    warnings: tuple[logging.LogRecord, ...] = ()
 
 
 class Worker:
@@ -285,27 +249,33 @@ class Worker:
     def __init__(self, name: str) -> None:
         self._name = name
         self._stack = ExitStack()
-        self._collector = _WarningCollector()
+        self._warnings: SimpleQueue[logging.LogRecord] = SimpleQueue()
         self._target: Any = None
 
-    def setup(self, config: WorkerConfig, job: JobSpec, shared: Any, actor: Any) -> CallResult:
-        """Set up the job, unless that was done: a worker may only have been out of reach."""
+    def setup(self, taken_over: Mapping[str, Any], calls: int, job: JobSpec, shared: Any, actor: Any) -> CallResult:
+        """Set up the job, unless that was done: a worker may only have been out of reach.
+
+        It takes over settings of the process where the run was begun, such as the folder from which relative paths
+        count, and may have so many LM calls in flight.
+        """
         from typedrag.lms.client import RETRY_AFTER, limit_calls_in_flight
 
         if self._target is not None:
             return CallResult()
-        if config.version != __version__:
-            problem = f"the workers on {os.uname().nodename} have typedrag {__version__}, not {config.version}"
+        if taken_over["version"] != __version__:
+            problem = f"the workers on {os.uname().nodename} have typedrag {__version__}, not {taken_over['version']}"
             return CallResult(error=Unavailable(problem, "Install the same"))
         with suppress(OSError):  # a machine that does not have it may not need it
-            os.chdir(config.folder)
-        set_context(timeout=config.timeout)
-        limit_calls_in_flight(config.calls)
+            os.chdir(taken_over["folder"])
+        set_context(timeout=taken_over["timeout"])
+        limit_calls_in_flight(calls)
         self._shared = shared
         RETRY_AFTER.on_set = lambda server, seconds: shared.pause.remote(server, seconds)
-        logging.getLogger("typedrag").addHandler(self._collector)
+        collector = QueueHandler(self._warnings)
+        collector.setLevel(logging.WARNING)
+        logging.getLogger("typedrag").addHandler(collector)
         try:
-            use_prices(config.prices)
+            use_prices(taken_over["prices"])
             self._target = self._stack.enter_context(job(_SharedTables(shared), self._name))
         except TypedRAGError as error:
             return CallResult(error=error)
@@ -314,7 +284,6 @@ class Worker:
         return CallResult()
 
     def pause(self, server: str, seconds: float) -> None:
-        """Keep a pause that an LM server has asked another worker for."""
         from typedrag.lms.client import RETRY_AFTER
 
         RETRY_AFTER.set(server, seconds, notify=False)
@@ -329,8 +298,8 @@ class Worker:
                     value = getattr(self._target, method)(*arguments)
                 except TypedRAGError as error:
                     fault = error
-            warnings = self._collector.warnings
-            return CallResult(value, fault, account.spent, tuple(warnings.popleft() for _ in range(len(warnings))))
+            warnings = tuple(self._warnings.get() for _ in range(self._warnings.qsize()))
+            return CallResult(value, fault, account.spent, warnings)
 
         return self._context.copy().run(work)
 
@@ -341,11 +310,9 @@ class WorkerHandle:
 
     name: str
     actor: Any
-    config: WorkerConfig
+    calls: int
     ready: bool = False
-    """True while its job is set up."""
     under_way: int = 0
-    """The number of its calls."""
 
 
 class RayPool:
@@ -370,12 +337,12 @@ class RayPool:
         )
         self._shared: Any = shared.remote(replies and replies.resolve())
         actor = ray.remote(Worker).options(num_cpus=1, max_restarts=-1, max_concurrency=self._most_each + 2)
-        folder, timeout, prices = Path.cwd(), call_context().timeout, read_prices()
+        timeout, prices = call_context().timeout, read_prices()
+        self._taken_over = {"version": __version__, "folder": Path.cwd(), "timeout": timeout, "prices": prices}
         self._workers = []
         for number in range(workers):
             name, share = uuid.uuid4().hex, calls // workers + (number < calls % workers)
-            config = WorkerConfig(__version__, folder, timeout, share, prices)
-            self._workers.append(WorkerHandle(name, actor.remote(name), config))
+            self._workers.append(WorkerHandle(name, actor.remote(name), share))
         for worker in self._workers:
             self._setup(worker)
 
@@ -384,12 +351,10 @@ class RayPool:
         return sum(worker.ready for worker in self._workers)
 
     def answer(self, example: dspy.Example, question_type: QuestionType | str | None = None) -> Answer:
-        answer: Answer = self.call("answer", example, question_type)
-        return answer
+        return self.call("answer", example, question_type)
 
     def measure(self, metric: str, example: dspy.Example, answer: Answer) -> MetricResult:
-        result: MetricResult = self.call("measure", metric, example, answer)
-        return result
+        return self.call("measure", metric, example, answer)
 
     def call(self, method: str, *arguments: Any, attempts: int = _ATTEMPTS) -> Any:
         """Call a method of what a worker has set up; if the worker is lost, another gets the call.
@@ -415,8 +380,8 @@ class RayPool:
                         charge(spent)
                     continue
             self._shared.pop_spent.remote(name)
-            for source, message in result.warnings:
-                logging.getLogger(source).warning("%s", message)
+            for record in result.warnings:
+                logging.getLogger(record.name).handle(record)
             if result.spent:
                 charge(result.spent)
             if result.error:
@@ -492,7 +457,7 @@ class RayPool:
                 self._changed.notify_all()
 
         setup = worker.actor.setup.options(max_task_retries=_ATTEMPTS - 1)
-        reference = setup.remote(worker.config, self._job, self._shared, worker.actor)
+        reference = setup.remote(self._taken_over, worker.calls, self._job, self._shared, worker.actor)
         with self._changed:
             self._pending += 1
         reference.future().add_done_callback(finish)

@@ -2,32 +2,33 @@
 
 import base64
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import json
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import groupby
+from math import ceil
 from operator import attrgetter
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from typedrag.core.errors import InputError
+from typedrag.core.question_types import SubQuestionType
+from typedrag.core.records import Estimate, Step
 from typedrag.experiments import formats
-from typedrag.experiments.compare import ALL, COSTS, belongs, compare, conflicts_between, run_labels, strata
-from typedrag.experiments.formats import REPORT, render_page, write_page
+from typedrag.experiments.compare import ALL, COSTS, Stratum, belongs, compare, conflicts_between, run_labels, strata
 from typedrag.experiments.judges.pairwise import PairwiseComparison
-from typedrag.experiments.report_tables import (
-    MPR,
-    MRR,
-    all_measures,
-    build_coverage,
-    build_grid,
-    chart_by_type,
-    judge_tallies,
-    list_settings,
-    only_columns,
-    question_details,
-)
-from typedrag.experiments.results import Run, Tally
+from typedrag.experiments.results import METRIC, JudgeTally, MetricResult, QuestionResult, Run, Tally, higher_is_better
+from typedrag.metrics.estimate import bootstrap_estimate
+from typedrag.metrics.judges.linkage import Convention, chance_measures
+from typedrag.metrics.sub_question_coverage import Judged, Scenario, scenarios
+from typedrag.text.words import question_key
 
+SUB_QUESTIONS = "sub_questions"  # the detail of a metric that lists sub-questions and their coverage
+_LINKAGE = "linkage"
+MRR, MPR = f"{_LINKAGE}/mrr", f"{_LINKAGE}/mpr"
 _FILTERS: dict[str, Callable[..., Any]] = {
     "value": formats.format_value,
     "interval": formats.format_interval,
@@ -45,7 +46,7 @@ def write_report(
     runs: Sequence[Run], out: Path, *, pairwise: PairwiseComparison | None = None, title: str = "", seed: int = 0
 ) -> None:
     """Write the page of `render_report`; an `InputError` if there is no run, or the file cannot be written."""
-    write_page(render_report(runs, pairwise=pairwise, title=title, seed=seed), out)
+    formats.write_page(render_report(runs, pairwise=pairwise, title=title, seed=seed), out)
 
 
 def render_report(
@@ -70,9 +71,9 @@ def render_report(
     conflicts = {labels[i]: conflicts_between(runs[0], run) for i, run in enumerate(runs)}
     # with their names on the page, which could be shorter if fewer runs were compared
     fitting = [replace(run, name=label) for run, label in zip(runs, labels, strict=True) if not conflicts[label]]
-    script = (REPORT / "report.js").read_text("utf-8")
-    return render_page(
-        REPORT,
+    script = (formats.REPORT / "report.js").read_text("utf-8")
+    return formats.render_page(
+        formats.REPORT,
         _FILTERS,
         title=title or f"typedrag: {', '.join(labels)}",
         runs=runs,
@@ -98,3 +99,305 @@ def render_report(
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
+
+
+def question_details(runs: Sequence[Run], labels: Sequence[str]) -> dict[str, Any]:
+    """The questions of all runs as JSON values, each with a result, or null, for each run.
+
+    Answers name passages by their positions, since many answers share a passage.
+    """
+    passages: dict[tuple[str, str, str], int] = {}
+    held = [{q.id: q for q in run.questions} for run in runs]
+    values = {m: [run.values(m) for run in runs] for m in all_measures(runs)}
+    questions = {i: q for by_id in reversed(held) for i, q in by_id.items()}
+    order = dict.fromkeys(i for by_id in held for i in by_id)
+    rows = [
+        {
+            "id": i,
+            "question": questions[i].question,
+            "type": str(questions[i].question_type or ""),
+            "subset": questions[i].subset,
+            "values": {m: [by_id.get(i) for by_id in by_run] for m, by_run in values.items()},
+            "results": [_result(by_id[i], passages) if i in by_id else None for by_id in held],
+        }
+        for i in order
+    ]
+    return {
+        "runs": list(labels),
+        "measures": [{"name": m, "higher": higher_is_better(m)} for m in values],
+        "passages": [{"id": id_, "title": title, "text": text} for id_, title, text in passages],
+        "questions": rows,
+    }
+
+
+def all_measures(runs: Sequence[Run]) -> list[str]:
+    """The measures of any of the runs, costs last."""
+    return [*dict.fromkeys(m for run in runs for m in run.measures), *COSTS]
+
+
+def sub_questions(result: MetricResult) -> list[dict[str, Any]]:
+    listed = result.details.get(SUB_QUESTIONS, ())
+    return [dict(one) for one in listed if isinstance(one, Mapping)]
+
+
+def _result(question: QuestionResult, passages: dict[tuple[str, str, str], int]) -> dict[str, Any]:
+    metrics = {
+        name: {
+            "score": result.score,
+            "feedback": result.feedback,
+            "measures": dict(result.measures),
+            "problem": result.problem,
+            "measurable": result.measurable,
+            "subQuestions": sub_questions(result),
+            "details": {n: v for n, v in result.details.items() if n != SUB_QUESTIONS},
+        }
+        for name, result in question.metrics.items()
+    }
+    if not (answer := question.answer):
+        return {"error": question.error, "metrics": metrics}
+    shown = {
+        "text": answer.answer,
+        "type": str(answer.question_type or ""),
+        "fallback": answer.fallback,
+        "answered": str(answer.answered),
+        "grounded": answer.grounded,
+        "passages": [passages.setdefault((p.id, p.title, p.text), len(passages)) for p in answer.passages],
+        "citations": list(answer.citations),
+        "steps": [_step(s) for s in answer.steps],
+        "calls": answer.usage.lm_calls,
+        "tokens": answer.usage.tokens,
+        "seconds": round(answer.seconds, 2),
+    }
+    return {"error": question.error, "metrics": metrics, "answer": shown}
+
+
+def _step(step: Step) -> dict[str, Any]:
+    values = {
+        "name": step.name,
+        "input": step.input,
+        "output": step.output,
+        "passages": list(step.passage_ids),
+        "dropped": list(step.dropped),
+        "seconds": round(step.seconds, 2),
+        "calls": step.usage.lm_calls,
+        "tokens": step.usage.tokens,
+        "steps": [_step(s) for s in step.steps],
+    }
+    return {name: value for name, value in values.items() if value}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A run's values in a grid: a cell for each column, None if it has no value. Its position gives its colour; the
+    scorer is the LM behind the measure's judge, or empty."""
+
+    run: int
+    label: str
+    scorer: str
+    cells: tuple[Estimate | None, ...]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """One measure of all runs, over parts of the questions; runs with the same scorer follow each other.
+
+    `chance` is the value of a judge that draws by lot, for each column; empty if that is not known.
+    """
+
+    measure: str
+    columns: tuple[Stratum, ...]
+    rows: tuple[Row, ...]
+    chance: tuple[float | None, ...] = ()
+
+    @cached_property
+    def best(self) -> tuple[float | None, ...]:
+        columns = [{cell.value for row in self.rows if (cell := row.cells[i])} for i in range(len(self.columns))]
+        choose = max if higher_is_better(self.measure) else min
+        return tuple(choose(values) if len(values) > 1 else None for values in columns)  # not where all are equal
+
+    @property
+    def higher(self) -> bool:
+        return higher_is_better(self.measure)
+
+    @property
+    def by_run(self) -> list[Row]:
+        return sorted(self.rows, key=lambda row: row.run)
+
+
+@dataclass(frozen=True)
+class BarChart:
+    """Bars with their intervals over an axis from `bottom` to `top`, which the template draws as SVG.
+
+    A series is a run, with an estimate for each group, or None, which leaves a gap; `chance` is the chance level of
+    each group, if known.
+    """
+
+    groups: Sequence[str]
+    series: Sequence[Sequence[Estimate | None]]
+    top: float
+    chance: Sequence[float | None] = ()
+
+    @cached_property
+    def _below(self) -> int:
+        lows = (e.value if e.low is None else e.low for estimates in self.series for e in estimates if e)
+        return max(0, ceil(-4 * min(lows, default=0.0) / self.top))
+
+    @property
+    def bottom(self) -> float:
+        return -self.top * self._below / 4
+
+    @property
+    def ticks(self) -> list[float]:
+        return [self.top * i / 4 for i in range(-self._below, 5)]
+
+    def height(self, value: float) -> float:
+        """The height of a value above the axis' lower end, in units of the SVG.
+
+        Example:
+            >>> BarChart(["reason"], [[None]], top=100).height(50)
+            138.0
+            >>> BarChart(["reason"], [[Estimate(-1.0, -1.0, -1.0, 8)]], top=1).height(0)
+            138.0
+        """
+        return 276 * min(max((value - self.bottom) / (self.top - self.bottom), 0.0), 1.0)
+
+
+@dataclass(frozen=True)
+class CoverageRow:
+    """The shares of a type's n sub-questions that a run's answers and passages cover, and of each combination of the
+    two; without judged passages, `retrieved` is None and there are no scenarios."""
+
+    run: int
+    label: str
+    type: SubQuestionType
+    n: int
+    answered: Estimate | None
+    retrieved: Estimate | None
+    scenarios: Mapping[Scenario, float]
+
+
+@dataclass(frozen=True)
+class CoverageTable:
+    """Sub-question coverage of all runs that have it; without judged passages, `retrieved` is None."""
+
+    rows: tuple[CoverageRow, ...]
+    answered: BarChart
+    retrieved: BarChart | None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting of the runs; `values` holds one for each, or a single one that they share."""
+
+    name: str
+    values: tuple[str, ...]
+
+    @property
+    def shared(self) -> bool:
+        return len(self.values) == 1
+
+
+def build_grid(runs: Sequence[Run], labels: Sequence[str], measure: str, parts: Sequence[Stratum], seed: int) -> Grid:
+    """A measure of all runs over parts of the questions, with 95 % intervals."""
+    metric = measure.partition("/")[0]
+    rows = []
+    for i, run in enumerate(runs):
+        cells = [{q.id for q in run.questions if belongs(q, part)} for part in parts]
+        scorer = (run.settings.get(f"{METRIC}{metric}") or {}).get("scorer") or ""
+        rows.append(Row(i, labels[i], str(scorer), tuple(run.mean(measure, ids, seed) for ids in cells)))
+    scorers = list(dict.fromkeys(row.scorer for row in rows))
+    rows.sort(key=lambda row: scorers.index(row.scorer))
+    return Grid(measure, tuple(parts), tuple(rows), _chance(runs, measure, parts))
+
+
+def only_columns(grid: Grid, parts: Sequence[Stratum]) -> Grid:
+    places = [grid.columns.index(part) for part in parts]
+    rows = tuple(Row(r.run, r.label, r.scorer, tuple(r.cells[i] for i in places)) for r in grid.rows)
+    return Grid(grid.measure, tuple(parts), rows, tuple(grid.chance[i] for i in places) if grid.chance else ())
+
+
+def _chance(runs: Sequence[Run], measure: str, parts: Sequence[Stratum]) -> tuple[float | None, ...]:
+    names = {MRR: "mrr", MPR: "mpr"}
+    by_question: dict[str, tuple[QuestionResult, float]] = {}
+    for q in (q for run in runs if measure in names for q in run.questions):
+        details = q.metrics[_LINKAGE].details if _LINKAGE in q.metrics else {}
+        if labels := details.get("labels"):
+            convention = Convention(details.get("convention", Convention.TYPED_RAG))
+            by_question[q.id] = (q, chance_measures(len(labels), convention)[names[measure]])
+    levels_by_part = [[level for q, level in by_question.values() if belongs(q, part)] for part in parts]
+    return tuple(fmean(part) if part else None for part in levels_by_part) if by_question else ()
+
+
+def chart_by_type(grid: Grid) -> BarChart:
+    """Bars of a grid whose columns are question types (Typed-RAG, figure 4)."""
+    series = [row.cells for row in grid.by_run]
+    highest = max((c.value if c.high is None else c.high for cells in series for c in cells if c), default=1.0)
+    top = 100.0 if grid.measure == MPR else max(1.0, highest)
+    return BarChart([c.name for c in grid.columns], series, top, grid.chance)
+
+
+def build_coverage(runs: Sequence[Run], labels: Sequence[str], seed: int) -> CoverageTable | None:
+    """Sub-question coverage of the runs that have it; None if none has."""
+    rows = []
+    for i, run in enumerate(runs):
+        by_question: dict[str, list[Judged]] = defaultdict(list)  # its answers may have several ids
+        for question in run.questions:
+            by_question[question_key(question.question)] += [
+                Judged(SubQuestionType(s["type"]), s["answered"], tuple(s["retrieved"]), s["position"])
+                for result in question.metrics.values()
+                for s in sub_questions(result)
+            ]
+        if any(by_question.values()):
+            judged = list(by_question.values())
+            rows += [_coverage_row(i, labels[i], type_, judged, seed) for type_ in SubQuestionType]
+    if not rows:
+        return None
+
+    def chart(shares: Mapping[tuple[int, SubQuestionType], Estimate | None]) -> BarChart:
+        # a series for each run, also without coverage, so that colours agree with the other charts
+        series = [[shares.get((run, type_)) for type_ in SubQuestionType] for run in range(len(runs))]
+        return BarChart([type_.value for type_ in SubQuestionType], series, top=1.0)
+
+    retrieved = {(row.run, row.type): row.retrieved for row in rows}
+    answered = chart({(row.run, row.type): row.answered for row in rows})
+    return CoverageTable(tuple(rows), answered, chart(retrieved) if any(retrieved.values()) else None)
+
+
+def _coverage_row(
+    run: int, label: str, type_: SubQuestionType, questions: Sequence[Sequence[Judged]], seed: int
+) -> CoverageRow:
+    def share(flags: Sequence[Sequence[bool]]) -> Estimate | None:  # over all questions; whole questions are resampled
+        hits, totals = [sum(f) for f in flags], [len(f) for f in flags]
+        return bootstrap_estimate(lambda hit, total: float(hit.sum() / total.sum()), hits, totals, seed=seed)
+
+    judged = [of_type for q in questions if (of_type := [j for j in q if j.type == type_])]
+    pooled = [j for q in judged for j in q]
+    retrieves = any(j.retrieved for q in questions for j in q)
+    return CoverageRow(
+        run,
+        label,
+        type_,
+        len(pooled),
+        share([[j.answered for j in q] for q in judged]),
+        share([[any(j.retrieved) for j in q] for q in judged]) if retrieves else None,
+        (scenarios(pooled, type_) or {}) if retrieves else {},
+    )
+
+
+def judge_tallies(runs: Sequence[Run]) -> dict[str, list[JudgeTally | None]]:
+    names = dict.fromkeys(name for run in runs for q in run.questions for name in q.metrics)
+    by_metric = {n: [[q.metrics[n] for q in run.questions if n in q.metrics] for run in runs] for n in names}
+    return {n: [JudgeTally.of(results) if results else None for results in of] for n, of in by_metric.items()}
+
+
+def list_settings(runs: Sequence[Run]) -> list[Setting]:
+    """The runs' settings: those that differ first, then those that all share."""
+    flat = [
+        {n: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for n, v in pairs if v is not None}
+        for pairs in (formats.flatten(run.settings) for run in runs)
+    ]
+    settings = []
+    for name in dict.fromkeys(n for f in flat for n in f):
+        values = tuple(f.get(name, formats.NONE) for f in flat)
+        settings.append(Setting(name, values if len(set(values)) > 1 else values[:1]))
+    return sorted(settings, key=lambda setting: len(setting.values) == 1)

@@ -13,6 +13,7 @@ from typing import Any
 
 import dspy
 
+from typedrag import retrieval
 from typedrag.core.errors import InputError, NotMeasurable
 from typedrag.core.redaction import Redactor, make_redactor
 from typedrag.datasets.dataset import Dataset, load_dataset, sample
@@ -29,24 +30,14 @@ from typedrag.programs import Options, Program, program_class
 from typedrag.programs.compiled import Compiled
 from typedrag.programs.loading import ProgramSource
 from typedrag.programs.options import TYPE_CLASSIFIERS
-from typedrag.retrieval import (
-    BM25Setting,
-    IndexRetriever,
-    Reranker,
-    check_index,
-    check_reranker,
-    check_retriever,
-    open_reranker,
-    open_retriever,
-    reranker_identity,
-)
+from typedrag.retrieval import BM25Setting, IndexRetriever, Reranker
 from typedrag.retrieval.opening import brings_index, find_server
 
+# options of metrics that name the folder of a compiled judge, with the kind of that judge
 _JUDGES: Mapping[str, Mapping[str, str]] = {
     "linkage": {"judge": "linkage-judge"},
     "coverage": {"judge": "coverage-judge", "typer": "sub-question-typer"},
 }
-"""Options of metrics that name the folder of a compiled judge, with the kind of that judge."""
 
 
 class Resources:
@@ -65,14 +56,13 @@ class Resources:
         self._sources = dict(sources or {})
 
     def with_lm(self, lm: LMConfig) -> Resources:
-        """A copy with another LM that answers; all other objects are shared."""
         return self._copy({"lm": lm}, "lm", "redactor")
 
     def with_metrics(self, metrics: tuple[MetricConfig, ...]) -> Resources:
-        """A copy with other metrics; all other objects are shared."""
         return self if metrics == self.config.metrics else self._copy({"metrics": metrics}, "metrics")
 
     def _copy(self, changes: Mapping[str, Any], *built: str) -> Resources:
+        """A copy with another configuration; all objects but those `built` by what has changed are shared."""
         other = copy(self)
         other.config = self.config.model_copy(update=changes)
         for name in built:
@@ -80,7 +70,6 @@ class Resources:
         return other
 
     def check(self) -> None:
-        """Check the configuration, before anything is loaded."""
         for program in self.config.programs:
             self.check_program(program)
         for metric in self.config.metrics:
@@ -90,22 +79,19 @@ class Resources:
             self.check_index(program)
 
     def check_program(self, program: ProgramConfig) -> None:
-        """Raise an `InputError` if a program names an unknown option, retriever or reranker."""
         source = self.source(program)
         if isinstance(source, AnswersFile):
             return
         source.check(configured_options(program, source))
-        check_retriever(program.retriever or source.retriever)
-        check_reranker(reranker_spec(program, source))
+        retrieval.check_retriever(program.retriever or source.retriever)
+        retrieval.check_reranker(reranker_spec(program, source))
 
     def check_index(self, program: ProgramConfig) -> None:
-        """Raise a `RetrievalError` if the index lacks what a program searches."""
         source = self.source(program)
         if source.retrieves:
-            check_index(program.retriever or source.retriever, self.config.index)
+            retrieval.check_index(program.retriever or source.retriever, self.config.index)
 
     def index_fingerprint(self, program: ProgramConfig) -> str:
-        """The fingerprint of the index that a program searches; empty if it searches none."""
         return str(self.retriever(program).identity["index"]) if self.source(program).retrieves else ""
 
     def retriever_spec(self, program: ProgramConfig) -> str:
@@ -119,18 +105,15 @@ class Resources:
 
     @property
     def answering_lm(self) -> dspy.LM | None:
-        """The LM that answers; None, and none is opened, if all answers were made elsewhere."""
         return None if all(p.program in self.given for p in self.config.programs) else self.lm
 
     @property
     def given(self) -> dict[str, AnswersFile]:
-        """The files of answers that stand in the place of programs, by their specs."""
         sources = {p.program: self.source(p) for p in self.config.programs}
         return {spec: source for spec, source in sources.items() if isinstance(source, AnswersFile)}
 
     @cached_property
     def scorer(self) -> dspy.LM | None:
-        """The LM behind judges; what it is asked again, the store of replies answers."""
         if self.config.scorer is None:
             return None
         scorer = self.config.scorer.inherit_address(self.config.lm)
@@ -143,9 +126,7 @@ class Resources:
 
     @cached_property
     def redactor(self) -> Redactor:
-        """A redactor of the keys and addresses of both LMs and of the index servers."""
-        lms = [lm for lm in (self.answering_lm, self.scorer) if lm]
-        return make_redactor(lms, addresses=self.addresses)
+        return make_redactor([lm for lm in (self.answering_lm, self.scorer) if lm], addresses=self.addresses)
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -153,18 +134,14 @@ class Resources:
 
     @property
     def split(self) -> str:
-        """The split of the dataset that questions come from."""
         return self.config.dataset.split or self.dataset.default_split
 
     @cached_property
     def examples(self) -> list[dspy.Example]:
-        """The examples of the evaluation, drawn in turn from each subset and question type."""
         split = [e for e in self.dataset.split(self.split) if self._among is None or str(e.id) in self._among]
         if not split:
-            raise InputError(
-                f"dataset '{self.dataset.name}' has no question in split '{self.split}'",
-                "Name another --split or --subset",
-            )
+            problem = f"dataset '{self.dataset.name}' has no question in split '{self.split}'"
+            raise InputError(problem, "Name another --split or --subset")
         for source in self.given.values():
             split = [e for e in split if source.find_answer(e)]
             if not split:
@@ -186,7 +163,6 @@ class Resources:
 
     @property
     def type_classifier(self) -> str:
-        """The type classifier that names the types of questions."""
         return self._typing[1].type_classifier
 
     @cached_property
@@ -200,14 +176,12 @@ class Resources:
 
     @cached_property
     def questions(self) -> list[PlannedQuestion]:
-        """The questions of the examples as a run holds them, each with a type."""
         return [
             PlannedQuestion(str(e.id), e.question, infer_type(e), str(e.get("subset") or "")) for e in self.examples
         ]
 
     @cached_property
     def metrics(self) -> dict[str, Metric]:
-        """The metrics by name, in the order of the configuration."""
         return {
             m.name: build_metric(m.name, self.scorer, **with_judges(m.name, m.options, self.scorer))
             for m in self.config.metrics
@@ -231,13 +205,12 @@ class Resources:
         spec, bm25 = program.retriever or source.retriever, bm25_settings(program, source)
         key = (spec, tuple(sorted(bm25.items())))
         if key not in self._retrievers:
-            self._retrievers[key] = open_retriever(spec, self.config.index, bm25)
+            self._retrievers[key] = retrieval.open_retriever(spec, self.config.index, bm25)
             if program.as_published:
                 source.warn_other_language(self._retrievers[key])
         return self._retrievers[key]
 
     def source(self, program: ProgramConfig) -> ProgramSource:
-        """The source of a program, read only once, since it may change."""
         if program.program not in self._sources:
             uri = self.config.tracking.uri
             answers = read_answers(program)
@@ -245,12 +218,11 @@ class Resources:
         return self._sources[program.program]
 
     def program(self, config: ProgramConfig) -> Program:
-        """Build a program of the evaluation."""
         source = self.source(config)
         retriever = self.retriever(config) if source.retrieves else None
         reranker = reranker_spec(config, source)
         if reranker not in self._rerankers:
-            self._rerankers[reranker] = open_reranker(reranker)
+            self._rerankers[reranker] = retrieval.open_reranker(reranker)
         return source.build(retriever, self._rerankers[reranker], configured_options(config, source))
 
     def with_compiled(self, program: ProgramConfig, folder: Path) -> ProgramConfig:
@@ -274,17 +246,15 @@ class Resources:
         data = self.config.dataset
         source = self.source(program)
         options = configured_options(program, source)
-        made_here = (
-            {}
-            if isinstance(source, AnswersFile)
-            else {
+        made_here: dict[str, Any] = {}
+        if not isinstance(source, AnswersFile):
+            made_here = {
                 "options": options.model_dump(mode="json"),
-                **reranker_identity(reranker_spec(program, source)),
+                **retrieval.reranker_identity(reranker_spec(program, source)),
                 **(self.retriever(program).identity if source.retrieves else {"index": None}),
                 "lm": self.config.lm.spec or default_spec(),
                 "lm settings": reply_settings(self.lm),
             }
-        )
         metrics = {}
         for m in self.config.metrics:
             own: dict[str, Any] = {"options": with_fingerprints(m.name, m.options)}
@@ -325,7 +295,6 @@ class Resources:
 
 
 def load_configured(config: DataConfig) -> Dataset:
-    """The dataset that a configuration names, with all its splits."""
     subset = {} if config.subset is None else {"subset": config.subset}
     options = dict(config.options)
     if config.fields:
@@ -359,12 +328,10 @@ def with_judges(metric: str, options: Mapping[str, Any], scorer: dspy.LM | None)
 
 
 def configured_options(program: ProgramConfig, source: ProgramSource) -> Options:
-    """A program's options: those configured, over those it was compiled with, the published ones or the defaults."""
     return source.options(as_published=program.as_published, overrides=program.options)
 
 
 def reranker_spec(program: ProgramConfig, source: ProgramSource) -> str:
-    """The spec of a program's reranker: that configured, or its own, or the published one."""
     return source.choose_reranker(program.reranker, as_published=program.as_published)
 
 
@@ -397,5 +364,4 @@ def git_commit(folder: Path | None = None) -> str | None:
 
 
 def open_metered(config: LMConfig, role: Role = "LM") -> dspy.LM:
-    """Open the LM of a configuration, with its calls charged; an `InputError` if there is none."""
     return track_calls(open_lm(config.spec, api_base=config.api_base, role=role, **config.settings))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -22,30 +21,16 @@ if TYPE_CHECKING:
     from typedrag.metrics import Metric
 
 KIND = "evaluation"
-METRIC = "metric "
-"""The prefix of settings that may be added when a run is continued: further metrics."""
-ANSWERS, AGAIN = "answers", "made again"
-"""The step that answers a question; the other steps are metrics. And the name of spending on what was made again."""
-SpendingRecords = list[tuple[str, Spending]]
-"""What was spent on each answer and each judgment, with what it was: `ANSWERS` or the name of the metric; and on those
-that were made again, in one."""
+METRIC = "metric "  # the prefix of settings that may be added when a run is continued: further metrics
+ANSWERS, AGAIN = "answers", "made again"  # the step that answers, beside those of metrics; what failures have cost
+SpendingRecords = list[tuple[str, Spending]]  # on each answer and judgment: `ANSWERS`, the metric's name, or `AGAIN`
 COSTS: Mapping[str, Callable[[Answer], float | None]] = {
     "tokens": lambda answer: answer.usage.tokens,
     "lm_calls": lambda answer: answer.usage.lm_calls or (None if answer.usage.uncounted else 0),
     "seconds": lambda answer: answer.seconds or None,
 }
-"""The costs of an answer by name; None if a cost is not known."""
+# the values of a wrong answer, if it is not 0 although more is better, or is known although less is
 _WORST = {"truthfulness/truthfulness": -1.0, "truthfulness/wrong": 1.0, "truthfulness/not_answered": 0.0}
-"""The values of a wrong answer, if it is not 0 although more is better, or if it is known although less is."""
-
-
-@cache
-def _lower_is_better() -> frozenset[str]:
-    from typedrag.metrics.defects import Defects
-
-    # covering follow-up sub-questions counts against an answer (sub-question coverage, section 4)
-    names = ("rank", "expected_rank", "steps", "follow_up", "invalid", "wrong", "not_answered")
-    return frozenset((*names, *Defects.measures))
 
 
 def higher_is_better(measure: str) -> bool:
@@ -55,8 +40,12 @@ def higher_is_better(measure: str) -> bool:
         >>> [higher_is_better(m) for m in ("linkage/mrr", "linkage/expected_rank", "cost/tokens")]
         [True, False, False]
     """
+    from typedrag.metrics.defects import Defects
+
     metric, _, name = measure.partition("/")
-    return metric != "cost" and name not in _lower_is_better()
+    # covering follow-up sub-questions counts against an answer (sub-question coverage, section 4)
+    lower = ("rank", "expected_rank", "steps", "follow_up", "invalid", "wrong", "not_answered", *Defects.measures)
+    return metric != "cost" and name not in lower
 
 
 def value_of_failure(measure: str) -> float | None:
@@ -125,19 +114,15 @@ class QuestionResult(PlannedQuestion):
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts of questions by the way in which they were answered."""
+    """Counts of questions by the way in which they were answered: from passages with a citation (`grounded`), from what
+    the LM knows, not since the collection says nothing (`not_answered`), by a fallback, or not at all (`failed`)."""
 
     questions: int
     failed: int
-    """Questions without an answer."""
     fallbacks: int
-    """Questions answered by a fallback."""
     not_answered: int
-    """Questions on which the collection says nothing."""
     knowledge: int
-    """Questions answered from the LM's knowledge."""
     grounded: int
-    """Questions answered from passages, with at least one citation."""
 
     @classmethod
     def of(cls, answers: Iterable[Answer | None]) -> Tally:
@@ -175,14 +160,12 @@ class Tally:
 
 @dataclass(frozen=True)
 class JudgeTally:
-    """Counts of answers by whether a metric could score them."""
+    """Counts of answers by whether a metric scored them (`n`), its judge's reply could not be read, or the question
+    lacks what the metric needs."""
 
     n: int
-    """Scored answers."""
     failed: int
-    """Answers for which the judge's reply could not be read."""
     not_measurable: int
-    """Answers to questions that lack what the metric needs."""
 
     @classmethod
     def of(cls, results: Sequence[MetricResult]) -> JudgeTally:
@@ -267,9 +250,6 @@ class Run:
         return {i: value for i, value in measured.items() if value is not None}
 
 
-# runs in their folders
-
-
 def read_run(folder: Path) -> Run:
     """Read the run in a folder, finished or still in the making."""
     return restore_run(read_folder(folder), folder)
@@ -288,16 +268,13 @@ def spent_below(folder: Path) -> Spending:
 
 
 def question_items(questions: Sequence[PlannedQuestion]) -> dict[str, Any]:
-    """Questions as the items of a run's folder."""
     return {q.id: {name: value for name, value in asdict(q).items() if name != "id"} for q in questions}
 
 
 def metric_value(result: MetricResult) -> dict[str, Any] | None:
     """A metric's result as a JSON value; None if there is no score."""
-    if result.score is None:
-        return None
-    fields = {"score": result.score, "feedback": result.feedback}
-    return {**fields, "measures": dict(result.measures), "details": dict(result.details)}
+    values = {"score": result.score, "feedback": result.feedback, "measures": dict(result.measures)}
+    return None if result.score is None else {**values, "details": dict(result.details)}
 
 
 def restore_run(contents: Contents, folder: Path) -> Run:
@@ -335,17 +312,13 @@ def restore_run(contents: Contents, folder: Path) -> Run:
     )
 
 
-# a run in a few numbers
-
-
 @dataclass(frozen=True)
 class MetricSummary(JudgeTally):
-    """Counts of the answers that a metric scored, and its measures."""
+    """Counts of the answers that a metric scored, and its measures by name: in means a question without an answer has
+    the value of a wrong one, see `value_of_failure`. `answered` are those over answered questions, if others."""
 
     measures: Mapping[str, float]
-    """By name. In means a question without an answer has the value of a wrong one, see `value_of_failure`."""
     answered: Mapping[str, float]
-    """The means over answered questions alone, where they differ."""
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,10 @@ from typedrag.core.errors import InputError
 from typedrag.experiments.config import CLOSED, LMConfig, distinct, named
 from typedrag.experiments.config_file import mark_variables, read_yaml, validate_settings
 
-FOLDER = Path("configs/papers")
-"""The folder of the tables, in a checkout."""
+FOLDER = Path("configs/papers")  # of the tables, in a checkout
 Kind = Literal["evaluation", "rankers", "dataset"]
-OUT = Path("papers")
-"""The folder of what is made, by default."""
+OUT = Path("papers")  # the folder of what is made, by default
 KINDS: tuple[Kind, ...] = ("evaluation", "rankers", "dataset")
-"""The keys of a table that say what is done: programs are evaluated, rankers are measured on pools, or the questions of
-a dataset are counted."""
 
 
 class CellRef(BaseModel):
@@ -165,10 +161,8 @@ class TableConfig(BaseModel):
         if sum(getattr(self, kind) is not None for kind in KINDS) != 1:
             raise ValueError(f"it has not one of {', '.join(KINDS)}")
         for row in self.rows:
-            if row.published and len(row.published) != len(self.columns):
-                raise ValueError(
-                    f"row '{row.name}' has {len(row.published)} published values for {len(self.columns)} columns"
-                )
+            if row.published and (known := len(row.published)) != len(self.columns):
+                raise ValueError(f"row '{row.name}' has {known} published values for {len(self.columns)} columns")
             for column in self.columns:
                 where = self.cell(row, column)
                 if where.variant not in self.variants:

@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Protocol
-
-import dspy
+from typing import Any, NamedTuple
 
 from typedrag.core.errors import InputError
 from typedrag.core.records import Estimate
@@ -38,29 +36,22 @@ from typedrag.runs.work import Listener, ignore_progress
 from typedrag.text.words import question_key, split_words
 
 WIN_RATE, ROUTE, SECONDS, CUTOFF = "win-rate", "route/accuracy", "seconds", 10
-_RESAMPLES = 300
-"""Of measures over all answers, each of which is computed anew from all of them."""
+_RESAMPLES = 300  # of measures over all answers, each of which is computed anew from all of them
 
 
 @dataclass(frozen=True)
 class Callbacks:
-    """The listeners to the making of a table."""
-
     progress: Callable[[Progress], None] = lambda progress: None
     notice: Callable[[str], None] = lambda notice: None
     listener: Listener = ignore_progress
     watch: Stopwatch = field(default_factory=Stopwatch)
 
 
-class Results(Protocol):
-    """The results of an experiment."""
+class Results(NamedTuple):
+    """The results of an experiment on n questions, pools or pairs: the value of a cell, or why it has none."""
 
-    @property
-    def n(self) -> int:
-        """The number of questions, pools or pairs that it was made on."""
-
-    def value(self, where: CellRef) -> Estimate | str:
-        """The value of a cell, or why it has none."""
+    n: int
+    value: Callable[[CellRef], Estimate | str]
 
 
 def build_experiments(
@@ -80,7 +71,6 @@ def build_experiments(
 
 
 def required_variables(experiments: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The names of the environment variables that experiments need."""
     return sorted(find_variables(dict(experiments)))
 
 
@@ -105,41 +95,25 @@ def make_experiment(
             spent = spent_below(out) + spent_below(folder).times(-1)
             caps = _left(evaluation.caps, spent, hooks.watch.seconds / 60)
             if caps is None:
-                return _NotMade("what may be spent was spent before it")
+                return Results(0, lambda where: "what may be spent was spent before it")
             evaluation = evaluation.model_copy(update={"caps": caps})
             return _evaluate(evaluation, folder, out / REPLIES, cells, hooks)
         if config.kind == "rankers":
             rankers = validate_settings(RankersConfig, "papers", settings, file)
             return _rank(rankers, {w.k or CUTOFF for w in cells})
-        return _Counts.of(validate_settings(DatasetConfig, "papers", settings, file))
+        return _count(validate_settings(DatasetConfig, "papers", settings, file))
 
 
 def _left(caps: CapsConfig, spent: Spending, minutes: float) -> CapsConfig | None:
     """The caps that a table's other experiments leave to one; None if they leave nothing."""
-    amounts = {
-        "tokens": spent.tokens,
-        "lm_calls": spent.usage.lm_calls,
-        "cost": spent.dollars,
-        "minutes": minutes,
-    }
+    amounts = {"tokens": spent.tokens, "lm_calls": spent.usage.lm_calls, "cost": spent.dollars, "minutes": minutes}
     left = {name: cap - amounts[name] for name in amounts if (cap := getattr(caps, name)) is not None}
     return None if any(amount <= 0 for amount in left.values()) else caps.model_copy(update=left)
 
 
-@dataclass(frozen=True)
-class _NotMade:
-    """An experiment that was not made, with the reason."""
-
-    reason: str
-    n = 0
-
-    def value(self, where: CellRef) -> Estimate | str:
-        return self.reason
-
-
 def _evaluate(
     config: EvaluationConfig, folder: Path, replies: Path, cells: Sequence[CellRef], hooks: Callbacks
-) -> _Evaluated:
+) -> Results:
     config = config.model_copy(update={"replies": config.replies or replies})  # variants share replies
     runs: dict[str, Run] = {}
     for evaluated in run_evaluation(config, folder, resume=True, on_progress=hooks.progress, on_notice=hooks.notice):
@@ -152,28 +126,24 @@ def _evaluate(
         if parts.scorer is None:
             raise InputError("a win rate needs a scorer", "Name one: --scorer SPEC")
         with use_reply_store(replies):
-            compared = compare_pairwise(
-                list(runs.values()), parts.scorer, threads=config.threads, listener=hooks.listener
-            )
+            listener, all_runs = hooks.listener, list(runs.values())
+            compared = compare_pairwise(all_runs, parts.scorer, threads=config.threads, listener=listener)
     examples = parts.dataset.examples if any(w.aspects for w in cells) else ()
     aspects = {str(e.id): len(e.get("aspects") or ()) for e in examples}
-    return _Evaluated(runs, parts.metrics, compared, aspects)
+    n = max((len(run.questions) for run in runs.values()), default=0)
+    return Results(n, _Evaluated(runs, parts.metrics, compared, aspects).value)
 
 
 @dataclass
 class _Evaluated:
-    """Runs of programs over the same questions, with the judge's preferences between them if they were compared."""
+    """Runs of programs over the same questions, with the judge's preferences between them if they were compared, and
+    the number of each question's sub-aspects, if a cell asks for it."""
 
     runs: Mapping[str, Run]
     metrics: Mapping[str, Metric]
     compared: PairwiseComparison | None
     aspects: Mapping[str, int]
-    """The number of each question's sub-aspects, by its id, if a cell asks for it."""
     pooled: dict[tuple[object, ...], dict[str, Estimate]] = field(default_factory=dict)
-
-    @property
-    def n(self) -> int:
-        return max((len(run.questions) for run in self.runs.values()), default=0)
 
     def value(self, where: CellRef) -> Estimate | str:
         """The mean over the run's questions, or the measure over all of them."""
@@ -233,7 +203,7 @@ def _over_all(metric: Metric, questions: Sequence[QuestionResult]) -> dict[str, 
     return estimates
 
 
-def _rank(config: RankersConfig, cutoffs: set[int]) -> _Ranked:
+def _rank(config: RankersConfig, cutoffs: set[int]) -> Results:
     asks = any(each.ranker.startswith("lm-") for each in config.rankers.values())
     read = cache(read_pools)  # most rankers have the same pools
     measures: dict[tuple[str, str], list[float]] = {}
@@ -246,50 +216,27 @@ def _rank(config: RankersConfig, cutoffs: set[int]) -> _Ranked:
                 measures.setdefault((name, SECONDS), []).append(watch.seconds)
                 table = utility_table(pool)
                 for k in cutoffs:
-                    for measure, value in pool_measures(pool, ranking, table, k).items():
-                        measures.setdefault((name, f"{measure}@{k}"), []).append(value)
-    return _Ranked(measures)
+                    for measure, share in pool_measures(pool, ranking, table, k).items():
+                        measures.setdefault((name, f"{measure}@{k}"), []).append(share)
 
-
-@dataclass(frozen=True)
-class _Ranked:
-    """Rankers' measures on pools, by the ranker and the measure with its cutoff."""
-
-    measures: Mapping[tuple[str, str], Sequence[float]]
-
-    @property
-    def n(self) -> int:
-        return max(map(len, self.measures.values()), default=0)
-
-    def value(self, where: CellRef) -> Estimate | str:
-        """The mean over pools."""
+    def value(where: CellRef) -> Estimate | str:
         measure = SECONDS if where.measure == SECONDS else f"{where.measure}@{where.k or CUTOFF}"
-        values = self.measures.get((where.run or "", measure), ())
+        values = measures.get((where.run or "", measure), ())
         return mean_estimate(values) or f"the pools do not let '{measure}' of '{where.run}' be measured"
 
+    return Results(max(map(len, measures.values()), default=0), value)
 
-@dataclass(frozen=True)
-class _Counts:
-    """The questions of a dataset, by split."""
 
-    examples: Mapping[str, Sequence[dspy.Example]]
+def _count(config: DatasetConfig) -> Results:
+    """The questions of a dataset: their number, or the mean of words or things of each."""
+    dataset = load_configured(config)
+    examples = {part: dataset.split(part) for part in ("all", *SPLITS)}
 
-    @property
-    def n(self) -> int:
-        return len(self.examples["all"])
-
-    @classmethod
-    def of(cls, config: DatasetConfig) -> _Counts:
-        """The counts of a dataset's splits, and of all of them as `all`."""
-        dataset = load_configured(config)
-        return cls({part: dataset.split(part) for part in ("all", *SPLITS)})
-
-    def value(self, where: CellRef) -> Estimate | str:
-        """A number of questions, or a mean of words or things of each."""
+    def value(where: CellRef) -> Estimate | str:
         part = where.part or "all"
-        if part not in self.examples:
+        if part not in examples:
             return f"the dataset has no split '{part}'"
-        of = [e for e in self.examples[part] if where.subset in (None, e.get("subset"))]
+        of = [e for e in examples[part] if where.subset in (None, e.get("subset"))]
         of = [e for e in of if where.type is None or infer_type(e) == where.type]
         if where.measure == "questions":
             return Estimate(len(of), len(of), len(of), len(of))
@@ -301,25 +248,20 @@ class _Counts:
         counts = [fmean(len(split_words(text)) for text in t) for t in texts if t]
         return mean_estimate(counts) or f"no question has {name}"
 
+    return Results(len(examples["all"]), value)
 
-Experiments = Mapping[str, Mapping[str, Any]]
-"""The settings of a table's experiments, by variant; see `build_experiments`."""
+
+Experiments = Mapping[str, Mapping[str, Any]]  # by variant; see `build_experiments`
 _SECONDS_A_CALL = 3.0
-_IN_FLIGHT = 16
-"""LM calls at once of a server."""
-_EMBEDDED_TOKENS_A_SECOND = 80.0
-"""Tokens read and written of the embedded 1.5B model on two cores, which gave 60 to 285 of them by machine."""
+_IN_FLIGHT = 16  # LM calls at once of a server
+_EMBEDDED_TOKENS_A_SECOND = 80.0  # of the 1.5B model on two cores, which gave 60 to 285 of them by machine
 
 
 @dataclass(frozen=True)
 class TableEstimate:
-    """The estimate of what a table will take, without the comparisons of win rates.
-
-    Attributes:
-        questions: The questions, over all variants; None if their number is not known.
-        spent: LM calls and tokens; `spent.cost` is None if no price is known. None if a run has not asked enough yet.
-        hours: The time that its LM calls take: at 3 s each, 16 at once, or with an embedded LM at 80 tokens a second.
-    """
+    """The estimate of what a table will take, without the comparisons of win rates: its questions, over all variants
+    (None if their number is not known), LM calls and tokens (None if a run has not asked enough yet), and hours: at 3 s
+    a call, 16 at once, or with an embedded LM at 80 tokens a second."""
 
     questions: int | None
     spent: Spending | None
@@ -327,10 +269,7 @@ class TableEstimate:
 
 
 def ask_samples(table: PaperTable, experiments: Experiments, out: Path, limit: int | None, hooks: Callbacks) -> None:
-    """Ask the first three questions of each run that has asked fewer; the table then need not ask them again.
-
-    It raises what `make_experiment` raises.
-    """
+    """Ask the first three questions of each run that has asked fewer; the table then need not ask them again."""
     for variant, settings, program, records in _runs(table, experiments, out):
         if sum(role == ANSWERS for role, _ in records) < (few := min(SAMPLE, limit or SAMPLE)):
             sample = {**merge_settings(settings, {"dataset": {"limit": few}}), "programs": [program]}

@@ -15,20 +15,18 @@ from typedrag.lms.cost import Spending
 from typedrag.papers.config import PaperTable, lm_spec
 from typedrag.papers.experiments import Results, required_variables
 
-_SHOWN = 3
-"""The most places that are named for a reason."""
+_SHOWN = 3  # the most places that are named for a reason
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table: the value that was made here, with its 95 % interval, and the paper's."""
+    """A cell of a table: the value that was made here, with its 95 % interval, or what it lacks; and the paper's."""
 
     row: str
     column: str
     ours: Estimate | None
     published: float | None
     lacks: str = ""
-    """Why there is no value of ours; empty if there is one."""
 
     def __str__(self) -> str:
         """Both values.
@@ -46,20 +44,18 @@ class Cell:
 
 @dataclass(frozen=True)
 class MadeTable:
-    """A table that was made, with its cells by row and column."""
+    """A table that was made, with its cells by row and column, what its last making has spent, by variant what each
+    experiment was made with (the number of questions, the LMs and the dataset), and the environment variables that they
+    asked for."""
 
     table: PaperTable
     cells: tuple[tuple[Cell, ...], ...]
     spent: Spending
-    """The spending of its last making."""
     experiments: Mapping[str, Mapping[str, Any]]
-    """What each was made with, by variant: the number of questions, the LMs and the dataset."""
     variables: Mapping[str, str]
-    """The environment variables that they asked for, with their values."""
 
     @property
     def made(self) -> int:
-        """The number of cells that have a value of ours."""
         return sum(cell.ours is not None for row in self.cells for cell in row)
 
     @property

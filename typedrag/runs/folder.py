@@ -46,8 +46,7 @@ class RunFolder:
             items: The items to work on by id, as JSON values. A run that goes on may get more, after those it had.
             additions: The settings that a run may get when it goes on.
             notes: Other facts, such as versions; those of its beginning are kept.
-            redact: See `Store`.
-            durable: See `Store`.
+            redact: See `Store`, as of `durable`.
         """
         now, planned = (json.loads(json.dumps(dict(values))) for values in (identity, items))  # as they come back
         with ExitStack() as held:
@@ -60,8 +59,8 @@ class RunFolder:
                     if not resume:
                         raise exists_error(path)
                     if before.kind != kind:
-                        problem = f"{path} holds a run of another kind ({before.kind}, now {kind})"
-                        raise InputError(problem, "Name another --out")
+                        other = f"{path} holds a run of another kind ({before.kind}, now {kind})"
+                        raise InputError(other, "Name another --out")
                     shared = {n: value for n, value in now.items() if n in before.identity or n not in additions}
                     check_identity(path, before.identity, shared)
                     held_items, all_items = list(before.items.items()), list(planned.items())
@@ -105,15 +104,12 @@ def read_folder(folder: Path) -> Contents:
     if not is_run(folder):
         raise InputError(f"{folder} holds no run", "Make one: typedrag evaluate … --out FOLDER")
     try:
-        return read_contents(file, "mode=ro")
-    except sqlite3.OperationalError:  # a folder where SQLite cannot put its lock
-        pass
+        try:
+            return read_contents(file, "mode=ro")
+        except sqlite3.OperationalError:  # a folder where SQLite cannot put its lock
+            return read_contents(file, "immutable=1")
     except sqlite3.DatabaseError as error:
         raise InputError(f"{file} is no run ({error})", "Name another folder") from None
-    try:
-        return read_contents(file, "immutable=1")
-    except sqlite3.DatabaseError as error:
-        raise InputError(f"{file} cannot be read ({error})", "Name another folder") from None
 
 
 def check_identity(place: object, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:

@@ -55,52 +55,40 @@ class Stopper(Protocol):
 
 
 @dataclass(frozen=True)
-class MaxTokens:
-    """Stop where LMs have read and written so many tokens."""
+class Limits:
+    """Stop at the first limit that is reached: tokens, LM calls or dollars spent, or minutes since this was made."""
 
-    most: int
-
-    def __call__(self, progress: Progress) -> str:
-        spent = progress.spent
-        if spent.tokens >= self.most:
-            return f"{spent.tokens:,} tokens are spent of the {self.most:,} allowed"
-        return f"a cap of tokens cannot be kept, after {spent.usage.in_words()}" if spent.usage.uncounted else ""
-
-
-@dataclass(frozen=True)
-class MaxCalls:
-    """Stop before there are more LM calls."""
-
-    most: int
+    tokens: int | None = None
+    lm_calls: int | None = None
+    cost: float | None = None
+    minutes: float | None = None
+    began: float = field(default_factory=time.monotonic)
 
     def __call__(self, progress: Progress) -> str:
-        calls = progress.spent.usage.lm_calls
-        reached = calls + progress.calls_ahead >= self.most
-        return f"{calls:,} LM calls are made of the {self.most:,} allowed" if reached else ""
-
-
-@dataclass(frozen=True)
-class MaxCost:
-    """Stop where so many dollars are spent, or the price of a call is not known."""
-
-    most: float
-
-    def __call__(self, progress: Progress) -> str:
-        spent = progress.spent
-        if spent.dollars >= self.most:
-            return f"{format_dollars(spent.dollars)} are spent of the {format_dollars(self.most)} allowed"
-        unknown = f"a cap of cost cannot be kept, since the price of an LM in use is not known: give it in {PRICES}"
-        return unknown if spent.unpriced else ""
+        spent, calls, passed = progress.spent, progress.spent.usage.lm_calls, (time.monotonic() - self.began) / 60
+        if self.tokens is not None:
+            if spent.tokens >= self.tokens:
+                return f"{spent.tokens:,} tokens are spent of the {self.tokens:,} allowed"
+            if spent.usage.uncounted:
+                return f"a cap of tokens cannot be kept, after {spent.usage.in_words()}"
+        if self.lm_calls is not None and calls + progress.calls_ahead >= self.lm_calls:
+            return f"{calls:,} LM calls are made of the {self.lm_calls:,} allowed"
+        if self.cost is not None:
+            if spent.dollars >= self.cost:
+                return f"{format_dollars(spent.dollars)} are spent of the {format_dollars(self.cost)} allowed"
+            if spent.unpriced:
+                return (
+                    f"a cap of cost cannot be kept, since the price of an LM in use is not known: give it in {PRICES}"
+                )
+        if self.minutes is not None and passed >= self.minutes:
+            return f"{passed:.1f} minutes have passed of the {self.minutes:g} allowed"
+        return ""
 
 
 @dataclass(frozen=True)
 class MaxFailures:
-    """Stop where a larger share of a step's results fails, once some were tried.
-
-    Attributes:
-        share: The share that may fail.
-        names: The names of results by step, for the reason; by default the step's own.
-    """
+    """Stop where a larger share of a step's results fails, once some were tried; `names` are those of results by step,
+    for the reason, by default the step's own."""
 
     share: float
     names: Mapping[str, str] = field(default_factory=dict)
@@ -111,18 +99,6 @@ class MaxFailures:
                 what, last = self.names.get(step, step), progress.problems.get(step, "")
                 return f"{failed} of {tried} {what} failed, where {self.share:.0%} are allowed; the last: {last}"
         return ""
-
-
-@dataclass(frozen=True)
-class Deadline:
-    """Stop so many minutes after this was made."""
-
-    minutes: float
-    began: float = field(default_factory=time.monotonic)
-
-    def __call__(self, progress: Progress) -> str:
-        passed = (time.monotonic() - self.began) / 60
-        return f"{passed:.1f} minutes have passed of the {self.minutes:g} allowed" if passed >= self.minutes else ""
 
 
 class AnyOf:

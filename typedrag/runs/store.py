@@ -30,14 +30,8 @@ _TABLES = (
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a step on an item.
-
-    Attributes:
-        value: A JSON value; None if there is none.
-        problem: Why there is none; empty if there is one.
-        skipped: True if the item lacks what the step needs, which is no failure.
-        spent: Its cost, failed calls included.
-    """
+    """The result of a step on an item: a JSON value, or the problem why there is none; `skipped` if the item lacks what
+    the step needs, which is no failure. Failed calls are among what was `spent`."""
 
     item: str
     step: str
@@ -53,12 +47,8 @@ class Result:
 
 @dataclass(frozen=True)
 class Contents:
-    """The contents of a store at a moment: results come in the order in which they were added, planned items by id.
-
-    Attributes:
-        identity: The settings that the results depend on; `notes` are other facts about the run.
-        forgotten: The cost of failures that were removed to be made again.
-    """
+    """The contents of a store at a moment: results in the order in which they were added, planned items by id, and what
+    the failures have cost that were removed to be made again."""
 
     kind: str
     identity: Mapping[str, Any]
@@ -111,7 +101,6 @@ class Store:
             database.execute("INSERT INTO results VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def plan(self, items: Mapping[str, Any]) -> None:
-        """Plan more items; these begin with those that are planned already."""
         with self.transaction() as database:
             (held,) = database.execute("SELECT COUNT(*) FROM items").fetchone()
             rows = [(place, id_, _json(value)) for place, (id_, value) in enumerate(items.items())]
@@ -123,7 +112,6 @@ class Store:
             database.executemany("INSERT INTO identity VALUES (?, ?)", rows)
 
     def note(self, name: str, value: Any) -> None:
-        """Note a fact about the run, in the place of an earlier value."""
         with self.transaction() as database:
             database.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (name, _json(value)))
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 from typedrag.core.errors import CallFailed, InputError, NotMeasurable, StepFailed, TypedRAGError
 from typedrag.lms.cost import CostTracker, track_cost
 from typedrag.lms.threads import run_jobs
-from typedrag.runs.stop import Progress, Stopper
+from typedrag.runs.stop import AnyOf, Progress, Stopper
 from typedrag.runs.store import Result, Store
 
 T = TypeVar("T")
@@ -34,10 +34,6 @@ class Outcome(NamedTuple):
 
 def ignore_progress(progress: Progress) -> None:
     """The listener that shows nothing."""
-
-
-def never_stop(progress: Progress) -> str:
-    return ""
 
 
 class FailureTracker:
@@ -65,7 +61,6 @@ class FailureTracker:
             self._deferred.append((fault, keep))
 
     def on_success(self) -> None:
-        """Keep the deferred failures as their items': the LM has answered, so it was not to blame."""
         self._answered = True
         deferred, self._deferred = self._deferred, []
         for _, keep in deferred:
@@ -93,7 +88,7 @@ def work(
     *,
     steps: Sequence[str],
     threads: int,
-    stop: Stopper = never_stop,
+    stop: Stopper | None = None,
     listener: Listener = ignore_progress,
     account: CostTracker | None = None,
     failures: FailureTracker | None = None,
@@ -121,7 +116,7 @@ def work(
         name: The run's name, for the listener.
     """
     account = account or CostTracker(store.read().spent)
-    return _Work(list(items), do, store, steps, stop, listener, account, failures, name).run(threads)
+    return _Work(list(items), do, store, steps, stop or AnyOf(), listener, account, failures, name).run(threads)
 
 
 @dataclass
@@ -207,7 +202,6 @@ class _Work:
         return partial(self.faults[step].defer, fault, keep)
 
     def _count(self, result: Result) -> Result:
-        """Count a result, and let the steps begin that wait for it and were not taken before."""
         self.steps_done += 1
         if not result.skipped:
             self.tried[result.step] += 1
@@ -241,9 +235,9 @@ class Stages:
         listener: Hears of the progress of each stage.
     """
 
-    def __init__(self, threads: int = 16, *, stop: Stopper = never_stop, listener: Listener = ignore_progress) -> None:
+    def __init__(self, threads: int = 16, *, stop: Stopper | None = None, listener: Listener = ignore_progress) -> None:
         self.threads, self.listener = threads, listener
-        self._stop, self._account, self._store = stop, CostTracker(), Store()
+        self._stop, self._account, self._store = stop or AnyOf(), CostTracker(), Store()
         self._begun: Counter[str] = Counter()
         self._faults: dict[str, FailureTracker] = {}
 
@@ -287,5 +281,4 @@ class Stages:
         return [results[place] for place in range(len(items))]
 
     def end(self, name: str) -> None:
-        """Decide about the failures of a stage that had `more`."""
         self._faults.pop(name, FailureTracker()).finish()

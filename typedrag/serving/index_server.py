@@ -11,26 +11,13 @@ from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.responses import Response
 from pydantic import TypeAdapter
 
+from typedrag import retrieval
 from typedrag.core.errors import InputError, RetrievalError
 from typedrag.core.records import Passage
-from typedrag.retrieval import (
-    BM25Retriever,
-    DenseRetriever,
-    HybridRetriever,
-    IndexRetriever,
-    open_retriever,
-    retriever_parts,
-)
+from typedrag.retrieval import BM25Retriever, DenseRetriever, HybridRetriever, IndexRetriever, open_retriever
 from typedrag.retrieval.opening import brings_index
-from typedrag.retrieval.search.remote import (
-    MAX_REPLY,
-    Batcher,
-    BM25Settings,
-    Part,
-    SearchReply,
-    SearchRequest,
-    ServedIndex,
-)
+from typedrag.retrieval.search import remote
+from typedrag.retrieval.search.remote import BM25Settings, SearchRequest, ServedIndex
 from typedrag.serving import status
 from typedrag.serving.app import application
 from typedrag.serving.monitoring import Metrics, request_line
@@ -41,8 +28,7 @@ from typedrag.serving.settings import IndexSettings
 
 T = TypeVar("T")
 
-_TUNED = 8
-"""Retrievers that are kept open for settings of BM25 other than the index's."""
+_TUNED = 8  # retrievers that are kept open for settings of BM25 other than the index's
 _to_json = TypeAdapter(list[Passage]).dump_json
 
 
@@ -52,20 +38,18 @@ class SearchService:
     refusing = False
 
     def __init__(self, retriever: IndexRetriever, settings: IndexSettings) -> None:
-        self.settings = settings
-        self.metrics = Metrics()
-        self.stopping = False
-        self.retriever = retriever
+        self.settings, self.retriever = settings, retriever
+        self.metrics, self.stopping = Metrics(), False
         self._tuned = lru_cache(_TUNED)(partial(_tuned, retriever))
-        self._batcher = Batcher(
-            self._search, threads=settings.running, most=lambda kind: min(settings.batch, MAX_REPLY // kind[0])
+        self._batcher = remote.Batcher(
+            self._search, threads=settings.running, most=lambda kind: min(settings.batch, remote.MAX_REPLY // kind[0])
         )
         self._under_way = 0
 
     async def search(self, request: SearchRequest) -> bytes:
         if len(request.queries) > self.settings.batch:
             raise Refused(Fault(422, "batch_too_large", f"A request has {self.settings.batch} queries at most."))
-        if request.part and not getattr(retriever_parts(self.retriever), request.part):
+        if request.part and not getattr(retrieval.retriever_parts(self.retriever), request.part):
             raise Refused(Fault(422, "no_such_part", f"The {request.part} part is not searched here."))
         request_line().questions.extend(request.queries)
         submit = partial(self._batcher.submit, (request.k, request.bm25, request.part), request.queries)
@@ -75,7 +59,7 @@ class SearchService:
 
     async def served(self, settings: BM25Settings) -> ServedIndex:
         retriever = await self._in_turn(lambda: run_in_background(partial(self._tuned, settings)))
-        sparse, dense = retriever_parts(retriever)
+        sparse, dense = retrieval.retriever_parts(retriever)
         bm25 = sparse.manifest if isinstance(sparse, BM25Retriever) else None
         embedded = dense.manifest if isinstance(dense, DenseRetriever) else None
         manifest = bm25.model_dump(mode="json", exclude={"sources"}) if bm25 else {}
@@ -107,10 +91,10 @@ class SearchService:
         finally:
             self._under_way -= 1
 
-    def _search(self, kind: tuple[int, BM25Settings, Part | None], queries: list[str]) -> list[bytes]:
+    def _search(self, kind: tuple[int, BM25Settings, remote.Part | None], queries: list[str]) -> list[bytes]:
         k, bm25, part = kind
         retriever = self._tuned(bm25)
-        searched = getattr(retriever_parts(retriever), part) if part else retriever
+        searched = getattr(retrieval.retriever_parts(retriever), part) if part else retriever
         return [_to_json(passages) for passages in searched.search(queries, k)]  # here, not in the event loop
 
 
@@ -164,7 +148,7 @@ def create_index_app(build: Callable[[], SearchService], settings: IndexSettings
     return application(lifespan, (router, status.router), settings, "typedrag index", DESCRIPTION)
 
 
-@router.post("/search", responses={200: {"model": SearchReply}})
+@router.post("/search", responses={200: {"model": remote.SearchReply}})
 async def search(body: SearchRequest, request: Request) -> Response:
     """Find the passages for each query, best first."""
     service: SearchService = request.app.state.service

@@ -19,8 +19,7 @@ from typedrag.files.locks import wait_for_lock
 
 logger = logging.getLogger(__name__)
 
-PREFIX = "tr-"
-"""The prefix of keys, by which scanners for leaked keys recognize them."""
+PREFIX = "tr-"  # by which scanners for leaked keys recognize them
 _BYTES = 32
 _NAME = re.compile(r"[A-Za-z0-9][\w.@-]{0,63}", re.ASCII)
 _WRITABLE_BY_OTHERS = 0o022
@@ -68,41 +67,38 @@ class KeyFile:
             raise InputError(f"'{name}' is no name of a key", "Take up to 64 letters, digits and ._@-")
         key = PREFIX + secrets.token_urlsafe(_BYTES)
         entry = Key(name=name, hash=_hash(key), rate=rate, created=datetime.now(UTC).replace(microsecond=0))
-        with self._turn():
-            keys = self.read()
+        with self._changing() as keys:
             if any(other.name == name for other in keys):
                 raise InputError(f"there is a key '{name}' already", f"Revoke it: typedrag keys revoke {name}")
-            self._write((*keys, entry))
+            keys.append(entry)
         return key
 
     def revoke(self, name: str) -> None:
-        with self._turn():
-            keys = self.read()
-            left = tuple(key for key in keys if key.name != name)
-            if len(left) == len(keys):
+        with self._changing() as keys:
+            if not (named := [key for key in keys if key.name == name]):
                 raise InputError(f"there is no key '{name}'", f"There are: {', '.join(k.name for k in keys) or 'none'}")
-            self._write(left)
+            keys.remove(named[0])
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
+    def _changing(self) -> Iterator[list[Key]]:
+        """Yield the keys in a turn of one's own, and keep what becomes of them."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with wait_for_lock(self.path):
-                yield
+                keys = list(self.read())
+                yield keys
+                handle, part = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)  # with mode 0600
+                try:
+                    with os.fdopen(handle, "w", encoding="utf-8") as file:
+                        file.write(_Kept(keys=tuple(keys)).model_dump_json(indent=1) + "\n")
+                        file.flush()
+                        os.fsync(file.fileno())
+                    Path(part).replace(self.path)
+                except OSError:
+                    Path(part).unlink(missing_ok=True)
+                    raise
         except OSError as error:
             raise path_error(self.path, error) from error
-
-    def _write(self, keys: Sequence[Key]) -> None:
-        handle, part = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)  # with mode 0600
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(_Kept(keys=tuple(keys)).model_dump_json(indent=1) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            Path(part).replace(self.path)
-        except OSError:
-            Path(part).unlink(missing_ok=True)
-            raise
 
 
 class Keyring:

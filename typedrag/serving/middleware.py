@@ -25,17 +25,17 @@ from typedrag.serving.settings import HTTPLimits
 
 logger = logging.getLogger(__name__)
 
+# what anyone may get, besides the files of the page
 OPEN = frozenset({"/", "/favicon.ico", "/healthz", "/readyz"})
-"""Paths that anyone may get, besides the files of the page."""
 FILES = "/static/"
-HEAD_BYTES = 16_384
-"""The most bytes of a request's target and headers together."""
+HEAD_BYTES = 16_384  # the most of a request's target and headers together
 NO_KEY = Fault(401, "invalid_api_key", "No valid API key was given; send it as Authorization: Bearer KEY.")
 ELSEWHERE = Fault(
     421, "unknown_host", "A server without keys answers on its own machine alone: ask it by the name localhost."
 )
 INCOMPLETE = Fault(408, "incomplete", "The request did not come whole in time.")
 LONG_HEAD = Fault(431, "head_too_large", f"A request's target and headers have {HEAD_BYTES:,} bytes at most.")
+# of all replies; the page complies: no inline script or style, and nothing from elsewhere
 SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -43,7 +43,6 @@ SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-"""The headers of all replies. The page complies: no inline script or style, and nothing from elsewhere."""
 _ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 _CLIENT_LEFT = 499
 _METHODS = frozenset("GET HEAD POST PUT PATCH DELETE OPTIONS".split())
@@ -71,8 +70,7 @@ class RequestMiddleware:
     """Gives every request an id, logs it, and replies even if the application fails."""
 
     def __init__(self, app: ASGIApp, *, log_questions: bool) -> None:
-        self._app = app
-        self._log_questions = log_questions
+        self._app, self._log_questions = app, log_questions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -123,9 +121,7 @@ class AuthMiddleware:
     """Admits clients with a key, or all clients if there are no keys, within their rates."""
 
     def __init__(self, app: ASGIApp, settings: HTTPLimits, keyring: Keyring | None) -> None:
-        self._app = app
-        self._settings = settings
-        self._keyring = keyring
+        self._app, self._settings, self._keyring = app, settings, keyring
         self._here_alone = keyring is None and not settings.no_keys
         self._rates = RateLimiter()
 
@@ -167,8 +163,7 @@ class RateLimiter:
     first."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, most: int = _MOST_CLIENTS) -> None:
-        self._clock = clock
-        self._most = most
+        self._clock, self._most = clock, most
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, client: str, rate: int) -> float:
@@ -190,9 +185,7 @@ class BodyMiddleware:
     """Reads a request's body before it is passed on, and refuses one that is too large or does not come in time."""
 
     def __init__(self, app: ASGIApp, settings: HTTPLimits) -> None:
-        self._app = app
-        self._most = settings.body_bytes
-        self._seconds = settings.read_seconds
+        self._app, self._most, self._seconds = app, settings.body_bytes, settings.read_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -204,14 +197,26 @@ class BodyMiddleware:
         if not _has_body(request):
             return await self._app(scope, receive, send)
         too_large = Fault(413, "too_large", f"A request's body has {self._most:,} bytes at most.")
+        body, more = bytearray(), True
         try:
-            body = await self._read(request, receive, too_large)
-        except Refused as refused:
-            seconds = 0.0 if refused.fault is INCOMPLETE else self._seconds
-            return await _refuse(request, refused.fault, receive, send, seconds)
+            if int(request.headers.get("content-length", 0)) > self._most:
+                raise Refused(too_large)
+            async with asyncio.timeout(self._seconds):
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise Refused(INCOMPLETE)
+                    body += message.get("body", b"")
+                    more = message.get("more_body", False)
+                    if more and len(body) > self._most:
+                        raise Refused(too_large)
+        except (Refused, TimeoutError) as error:
+            fault = error.fault if isinstance(error, Refused) else INCOMPLETE
+            seconds = 0.0 if fault is INCOMPLETE else self._seconds
+            return await _refuse(request, fault, receive, send, seconds)
         if len(body) > self._most:  # nothing more comes
             return await error_response(request, too_large)(scope, receive, send)
-        unread = [body]
+        unread = [bytes(body)]
 
         async def receive_again() -> Message:
             if unread:
@@ -220,32 +225,9 @@ class BodyMiddleware:
 
         return await self._app(scope, receive_again, send)
 
-    async def _read(self, request: Request, receive: Receive, too_large: Fault) -> bytes:
-        if int(request.headers.get("content-length", 0)) > self._most:
-            raise Refused(too_large)
-        body = bytearray()
-        try:
-            async with asyncio.timeout(self._seconds):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise Refused(INCOMPLETE)
-                    body += message.get("body", b"")
-                    if not message.get("more_body"):
-                        return bytes(body)
-                    if len(body) > self._most:
-                        raise Refused(too_large)
-        except TimeoutError:
-            raise Refused(INCOMPLETE) from None
-
 
 async def _refuse(
-    request: Request,
-    fault: Fault,
-    receive: Receive,
-    send: Send,
-    seconds: float,
-    headers: Mapping[str, str] | None = None,
+    request: Request, fault: Fault, receive: Receive, send: Send, seconds: float, headers: Mapping[str, str] = {}
 ) -> None:
     """Reply with a fault. What comes of the body is read first, for some seconds, since closing at once would lose the
     reply; then the connection is closed if there is more."""
@@ -256,7 +238,7 @@ async def _refuse(
                 message = await receive()
                 whole = message["type"] == "http.disconnect" or not message.get("more_body")
     except TimeoutError:
-        headers = {**(headers or {}), "Connection": "close"}
+        headers = {**headers, "Connection": "close"}
     await error_response(request, fault, headers)(request.scope, receive, send)
 
 

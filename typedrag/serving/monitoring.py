@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import choose_encoder
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from typedrag.serving.programs import LoadedProgram
 
 
-SHARED = "PROMETHEUS_MULTIPROC_DIR"
-"""The environment variable with the folder in which processes share their metrics."""
+SHARED = "PROMETHEUS_MULTIPROC_DIR"  # the variable with the folder in which processes share their metrics
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0)
 _MOST_VALUES = 100
 _OTHER = "other"
@@ -35,10 +34,9 @@ class Metrics:
     """Counts requests, questions and steps. Labels are words of the program and of this code, never of clients."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
+        self._registry = registry = CollectorRegistry()
         if not os.environ.get(SHARED):
-            ProcessCollector(registry=self._registry)
-        registry = self._registry
+            ProcessCollector(registry=registry)
         counter = partial(Counter, namespace="typedrag", registry=registry)
         histogram = partial(Histogram, namespace="typedrag", buckets=_SECONDS, registry=registry)
         gauge = partial(Gauge, namespace="typedrag", multiprocess_mode="livesum", registry=registry)
@@ -134,23 +132,10 @@ class RequestLine:
         self.fallback = self.fallback or bool(answer.fallback)
 
     def write(self, *, with_questions: bool) -> None:
-        values: dict[str, Any] = {
-            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "request_id": self.id,
-            "method": self.method,
-            "path": self.path,
-            "status": self.status,
-            "seconds": round(self.seconds, 4),
-            "key": self.key,
-            "program": self.program,
-            "type": ",".join(self.types),
-            "lm_calls": self.lm_calls,
-            "tokens": self.tokens,
-            "fallback": self.fallback,
-            "error": self.error,
-        }
-        if with_questions:
-            values["questions"] = self.questions
+        fields = {**vars(self), "seconds": round(self.seconds, 4), "types": ",".join(self.types)}
+        names = {"id": "request_id", "types": "type"}
+        values = {names.get(n, n): value for n, value in fields.items() if with_questions or n != "questions"}
+        values = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **values}
         logger.info(json.dumps(values))  # JSON escapes line ends and control characters
 
 

@@ -24,22 +24,17 @@ SUPERSEDED = "\n\n---\n\n*What stands above was a draft. The answer:*\n\n"
 """The text between a streamed draft and the answer, if they differ: a client cannot take back what it has shown."""
 
 
-class Reply:
-    """Makes the objects of one reply, which share an id. Its model is the name of the program."""
+def complete(model: str, answer: Answer) -> dict[str, Any]:
+    """The reply whose model is the name of the program."""
+    cited = annotate(answer, len(answer.marked) - len(answer.answer))
+    message = {"role": "assistant", "content": answer.marked, "refusal": None, "annotations": cited}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+    head = _head("chat.completion", model)
+    return {**head, "choices": [choice], "usage": usage(answer), "typedrag": describe_answer(answer)}
 
-    def __init__(self, model: str) -> None:
-        self.model = model
-        self.id = f"chatcmpl-{uuid.uuid4().hex}"
-        self.created = int(time.time())
 
-    def completion(self, answer: Answer) -> dict[str, Any]:
-        cited = annotate(answer, len(answer.marked) - len(answer.answer))
-        message = {"role": "assistant", "content": answer.marked, "refusal": None, "annotations": cited}
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
-        return self.make("chat.completion", choices=[choice], usage=usage(answer), typedrag=describe_answer(answer))
-
-    def make(self, kind: str, **fields: Any) -> dict[str, Any]:
-        return {"id": self.id, "object": kind, "created": self.created, "model": self.model, **fields}
+def _head(kind: str, model: str) -> dict[str, Any]:
+    return {"id": f"chatcmpl-{uuid.uuid4().hex}", "object": kind, "created": int(time.time()), "model": model}
 
 
 def annotate(answer: Answer, begun: int) -> list[dict[str, Any]]:
@@ -81,77 +76,61 @@ def describe_answer(answer: Answer) -> dict[str, Any]:
 
 class Chunks:
     """Renders events as the chunks of a stream that ends in `[DONE]` or an error; with `usage`, the last chunk has the
-    number of tokens."""
+    number of tokens.
 
-    def __init__(self, reply: Reply, *, usage: bool) -> None:
-        self._reply = reply
-        self._usage = usage
-        self._text = StreamedText()
-        self._begun = False
+    A client can only append to what it got: if the answer turns out to differ, all of it follows after `SUPERSEDED`.
+    What is sent ends in the answer, or in a longer text that it was cut from because a small LM had begun to repeat
+    itself. The answer begins at `_begun` of what is `_sent`.
+    """
+
+    def __init__(self, model: str, *, usage: bool) -> None:
+        self._head, self._usage = _head("chat.completion.chunk", model), usage
+        self._sent, self._begun = "", 0
+        self._opened = self._from_knowledge = False
 
     def __call__(self, event: Event | Fault) -> str:
         if isinstance(event, Fault):
             return _data(event.to_dict(""))
-        chunks = [] if self._begun else [self._delta({"role": "assistant", "content": ""})]
-        self._begun = True
-        if piece := self._text.add(event):
+        chunks = [] if self._opened else [self._delta({"role": "assistant", "content": ""})]
+        self._opened = True
+        if piece := self._next_piece(event):
+            self._sent += piece
             chunks.append(self._delta({"content": piece}))
         if not isinstance(event, AnswerEnded):
             return "".join(map(_data, chunks))
-        answer, begun = event.answer, self._text.begun
-        end = begun + len(answer.marked)
+        answer, end = event.answer, self._begun + len(event.answer.marked)
         if cited := annotate(answer, end - len(answer.answer)):
             chunks.append(self._delta({"annotations": cited}))
-        last = self._delta({}, finish_reason="stop")
-        last["typedrag"] = {**describe_answer(answer), "answer_start": begun, "answer_end": end}
-        chunks.append(last)
+        own = {**describe_answer(answer), "answer_start": self._begun, "answer_end": end}
+        chunks.append({**self._delta({}, finish_reason="stop"), "typedrag": own})
         if self._usage:
-            chunks.append(self._reply.make("chat.completion.chunk", choices=[], usage=usage(answer)))
+            chunks.append({**self._head, "choices": [], "usage": usage(answer)})
         return "".join(map(_data, chunks)) + "data: [DONE]\n\n"
 
     def _delta(self, delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
-        chunk = self._reply.make("chat.completion.chunk", choices=[choice])
-        return {**chunk, "usage": None} if self._usage else chunk
+        return {**self._head, "choices": [choice], **({"usage": None} if self._usage else {})}
 
-
-class StreamedText:
-    """The text of an answer as it is streamed; a client can only append to it.
-
-    If the answer turns out to differ from what was sent, all of it follows after `SUPERSEDED`. What is sent ends in
-    the answer, or in a longer text that it was cut from because a small LM had begun to repeat itself. The answer
-    begins at `begun` of what is `sent`.
-    """
-
-    def __init__(self) -> None:
-        self.sent = ""
-        self.begun = 0
-        self._from_knowledge = False
-
-    def add(self, event: Event) -> str:
+    def _next_piece(self, event: Event) -> str:
         match event:
             case Read(part="", passages=passages):
                 self._from_knowledge = not passages
             case SubAnswered(sub_answer=sub_answer):
                 self._from_knowledge |= sub_answer.answered is Answered.KNOWLEDGE
             case AnswerStarted():
-                return self._start() + self._send(f"{NOT_FROM_COLLECTION}\n" if self._from_knowledge else "")
+                return self._begin() + (f"{NOT_FROM_COLLECTION}\n" if self._from_knowledge else "")
             case AnswerToken(text=text):
-                return self._send(text)
+                return text
             case AnswerEnded(answer=answer):
-                text, sent = answer.marked, self.sent[self.begun :]
+                text, sent = answer.marked, self._sent[self._begun :]
                 if sent.startswith(text):
                     return ""
-                return self._send(text[len(sent) :]) if text.startswith(sent) else self._start() + self._send(text)
+                return text[len(sent) :] if text.startswith(sent) else self._begin() + text
         return ""
 
-    def _start(self) -> str:
-        piece = self._send(SUPERSEDED) if self.sent else ""
-        self.begun = len(self.sent)
-        return piece
-
-    def _send(self, piece: str) -> str:
-        self.sent += piece
+    def _begin(self) -> str:
+        piece = SUPERSEDED if self._sent else ""
+        self._begun = len(self._sent) + len(piece)
         return piece
 
 
@@ -214,16 +193,16 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
     service: Service = request.app.state.service
     if (body.n or 1) > 1:
         raise Refused(Fault(422, "unsupported", "n: There is one answer to a question; leave n out."))
-    reply = Reply(_find_program(service, body.model).name)
+    name = _find_program(service, body.model).name
     question, turns = conversation(body.messages)
-    arguments = (question, reply.model, turns, body.question_type)
+    arguments = (question, name, turns, body.question_type)
     if body.stream:
         usage = bool(body.stream_options and body.stream_options.include_usage)
         events = keep_answer(request, service.stream(*arguments))
-        return await event_stream(request, events, Chunks(reply, usage=usage))
+        return await event_stream(request, events, Chunks(name, usage=usage))
     answer = await unless_client_leaves(request, service.answer(*arguments))
     await keep(request, answer)
-    return JSONResponse(reply.completion(answer))
+    return JSONResponse(complete(name, answer))
 
 
 @router.get("/models")

@@ -24,8 +24,8 @@ from typedrag.retrieval import open_reranker
 from typedrag.serving.service import Service, run_in_background
 
 _REGISTRY = "models:/"
+# settings of MLflow with which an unreachable registry fails within seconds, not minutes
 _WAITS = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
-"""MLflow's settings with which an unreachable registry fails within seconds, not minutes."""
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,7 @@ def _mlflow() -> ModuleType:
 
 logger = logging.getLogger(__name__)
 
-EXAMPLE = "Why does bread rise?"
-"""The question that a reloaded program is tried on."""
+EXAMPLE = "Why does bread rise?"  # that a reloaded program is tried on
 _UNREACHABLE = "The registry, the LM or the index cannot be used now; this one goes on."
 _REFUSED = "The new one was refused, since it {}; this one goes on."
 
@@ -153,8 +152,7 @@ class Reloader:
     """
 
     def __init__(self, service: Service, sources: Sequence[ProgramSpec]) -> None:
-        self._service = service
-        self._sources = tuple(sources)
+        self._service, self._sources = service, tuple(sources)
         self._refused: dict[str, str] = {}
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -162,14 +160,14 @@ class Reloader:
     def watch(self) -> None:
         """Start checking the registry every `registry_seconds` for programs that are registered models."""
 
-        async def watch(sources: Sequence[ProgramSpec]) -> None:
+        async def watch() -> None:
             while True:
                 await asyncio.sleep(self._service.settings.registry_seconds)
-                for source in sources:
+                for source in watched:
                     await self.look(source)
 
         if watched := [source for source in self._sources if source.registered]:
-            self._begin(watch(watched))
+            self._begin(watch())
 
     def reload_all(self) -> None:
         for source in self._sources:

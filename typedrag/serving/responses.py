@@ -43,8 +43,8 @@ class Refused(Exception):
 INTERNAL = Fault(500, "internal_error", "The server failed at this; its log says more.")
 DEADLINE = Fault(504, "deadline", "No answer was ready in time.")
 STOPPING = Fault(503, "stopping", "The server is being stopped; ask another, or in a moment.", retry_after=5)
+# the beginning of an `InputError` that the client caused; any other may name a file or an option of the server
 _OF_QUESTION = "the question "
-"""The beginning of an `InputError` that the client caused; any other may name a file or an option of the server."""
 
 
 def busy_error(seconds: float) -> Refused:
@@ -83,8 +83,7 @@ T = TypeVar("T")
 EVENTS = "text/event-stream"
 _PING_SECONDS = 15.0
 
-Render = Callable[[Event | Fault], str]
-"""Renders an event, or the fault that ends a stream, as the text to send."""
+Render = Callable[[Event | Fault], str]  # an event, or the fault that ends a stream, as the text to send
 
 
 def error_response(request: Request, fault: Fault, headers: Mapping[str, str] | None = None) -> JSONResponse:

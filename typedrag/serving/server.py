@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# of uvicorn
 HTTP_OPTIONS: dict[str, Any] = {
     "http": "h11",  # the one of uvicorn's parsers that limits the size of heads
     "h11_max_incomplete_event_size": HEAD_BYTES,
@@ -48,10 +49,8 @@ HTTP_OPTIONS: dict[str, Any] = {
     "log_level": "error",  # requests that are not HTTP are answered, not logged
     "timeout_graceful_shutdown": 5,  # seconds for sending what is finished when the server stops
 }
-"""uvicorn's options."""
 _BACKLOG = 2048
-_TO_REACT = 30
-"""Seconds after which a worker that does not react is taken for hung, and is killed."""
+_TO_REACT = 30  # seconds after which a worker that does not react is taken for hung, and is killed
 _BEFORE_RESTART = 5.0
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
@@ -153,12 +152,8 @@ def serve(
     with tempfile.TemporaryDirectory(prefix="typedrag-metrics-") as folder:
         os.environ[SHARED] = folder
         factory = partial(_open_in_worker, opening, prepare, start)
-        supervisor = _Supervisor(
-            uvicorn.Config(
-                factory, factory=True, workers=workers, timeout_worker_healthcheck=_TO_REACT, **HTTP_OPTIONS
-            ),
-            [listener],
-        )
+        options = {"factory": True, "workers": workers, "timeout_worker_healthcheck": _TO_REACT, **HTTP_OPTIONS}
+        supervisor = _Supervisor(uvicorn.Config(factory, **options), [listener])
         following = threading.Thread(target=follow, daemon=True)
         following.start()
         try:

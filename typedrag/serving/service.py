@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, suppress
+from contextlib import ExitStack, aclosing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -56,9 +56,7 @@ class Service:
     """
 
     def __init__(self, programs: Iterable[LoadedProgram], settings: Settings, tracing: Tracing | None = None) -> None:
-        self.settings = settings
-        self.metrics = Metrics()
-        self._tracing = tracing
+        self.settings, self.metrics, self._tracing = settings, Metrics(), tracing
         self.programs = {loaded.name: loaded for loaded in programs}
         self._slots = asyncio.Semaphore(settings.running)
         self._breaker = CircuitBreaker(settings.breaker_failures, settings.breaker_seconds)
@@ -163,16 +161,13 @@ class Service:
             await self._slots.acquire()
         begun, account = time.monotonic(), CostTracker()
         try:
-            budget = limit_tokens(self.settings.question_tokens)
-            untraced = dspy.context(trace=None)  # DSPy would keep the prompts of the last 10,000 calls
-            with (
-                self.metrics.running.track_inprogress(),
-                use_lm(loaded.lm),
-                untraced,
-                budget,
-                track_cost(account),
-                hide_server_messages(),
-            ):
+            with ExitStack() as stack:
+                stack.enter_context(self.metrics.running.track_inprogress())
+                stack.enter_context(use_lm(loaded.lm))
+                stack.enter_context(dspy.context(trace=None))  # it would keep the prompts of the last 10,000 calls
+                stack.enter_context(limit_tokens(self.settings.question_tokens))
+                stack.enter_context(track_cost(account))
+                stack.enter_context(hide_server_messages())
                 async with aclosing(source()) as events:
                     async for event in events:
                         self.metrics.count_event(loaded, event)
@@ -212,14 +207,12 @@ class SharedRequest:
     """
 
     def __init__(self, source: Source, on_end: Callable[[SharedRequest, BaseException | None], None]) -> None:
-        self.abandoned = False
+        self._source, self._on_end = source, on_end
         self._events: list[Event] = []
         self._error: BaseException | None = None
-        self._ended = False
         self._news = asyncio.Event()
         self._subscribers = 0
-        self._source = source
-        self._on_end = on_end
+        self.abandoned = self._ended = False
         self._task = asyncio.create_task(self._run())
 
     async def subscribe(self, seconds: float) -> AsyncGenerator[Event, None]:
@@ -279,11 +272,8 @@ class CircuitBreaker:
     """
 
     def __init__(self, failures: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._most = failures
-        self._seconds = seconds
-        self._clock = clock
-        self._failures = 0
-        self._last_trial = 0.0
+        self._most, self._seconds, self._clock = failures, seconds, clock
+        self._failures, self._last_trial = 0, 0.0
 
     @property
     def open(self) -> bool:

@@ -20,8 +20,7 @@ from typedrag.serving.monitoring import request_line
 from typedrag.serving.programs import LoadedProgram
 from typedrag.serving.responses import to_fault
 
-_INPUT, _OUTPUT = "input.value", "output.value"
-"""OpenInference's names, which MLflow and others show as what went into a span and came out of it."""
+_INPUT, _OUTPUT = "input.value", "output.value"  # OpenInference's names, which MLflow and others show
 _QUERY = "url.query"
 
 
@@ -33,9 +32,8 @@ class Tracing:
     """
 
     def __init__(self, *, log_questions: bool) -> None:
-        named = os.environ.get("OTEL_SERVICE_NAME") or f"{SERVICE_NAME}=" in os.environ.get(
-            "OTEL_RESOURCE_ATTRIBUTES", ""
-        )
+        attributes = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+        named = os.environ.get("OTEL_SERVICE_NAME") or f"{SERVICE_NAME}=" in attributes
         self.provider = TracerProvider(resource=Resource.create(None if named else {SERVICE_NAME: "typedrag"}))
         if not log_questions:
             self.provider.add_span_processor(_WithoutQueries())

@@ -7,8 +7,7 @@ import pytest
 from tests.experiments.runs import full_run, question, run
 from typedrag.core.question_types import SubQuestionType
 from typedrag.core.records import Passage, Reference, SubQuestion
-from typedrag.experiments.report import render_report
-from typedrag.experiments.report_tables import question_details
+from typedrag.experiments.report import question_details, render_report
 from typedrag.experiments.results import MetricResult
 from typedrag.metrics.judges.linkage import Convention, Linkage
 from typedrag.metrics.metric import Metric

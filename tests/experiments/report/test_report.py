@@ -11,8 +11,7 @@ from tests.experiments.runs import HOSTILE, SUBSETS, TYPES, full_run, question, 
 from typedrag.core.errors import InputError
 from typedrag.core.records import Estimate
 from typedrag.experiments.judges.pairwise import ComparedAnswers, PairwiseComparison
-from typedrag.experiments.report import render_report, write_report
-from typedrag.experiments.report_tables import BarChart, build_coverage
+from typedrag.experiments.report import BarChart, build_coverage, render_report, write_report
 from typedrag.experiments.results import MetricResult, QuestionResult
 from typedrag.metrics.judges.preference import Verdicts
 

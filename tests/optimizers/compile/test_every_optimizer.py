@@ -19,7 +19,7 @@ from typedrag.optimizers.compile.teleprompters.any_of_dspy import usable_names
 from typedrag.optimizers.compile.teleprompters.candidates import CANDIDATES, Candidate, best_so_far
 from typedrag.optimizers.compile.teleprompters.dspy_internals import INTERNALS
 from typedrag.programs.artifact import dump_state, fingerprint, load_state, signature_fields
-from typedrag.runs import MaxCalls
+from typedrag.runs import Limits
 
 ALL = tuple(OPTIONS)
 BASE_CALLS = 8 * 3
@@ -63,7 +63,7 @@ def test_it_stops_at_its_budget_with_the_best_so_far(name, tmp_path):
     engine = Engine(seconds=0.002, random=name == "simba")
     allowed = BASE_CALLS + 5
     optimizer = build_optimizer(name, OPTIONS[name])
-    outcome = compile_module(request_for(tmp_path, engine), optimizer, MaxCalls(allowed))
+    outcome = compile_module(request_for(tmp_path, engine), optimizer, Limits(lm_calls=allowed))
     assert "allowed" in outcome.stopped
     assert outcome.spent.usage.lm_calls == len(engine.requests) == allowed
     assert outcome.best_candidate == outcome.base_candidate

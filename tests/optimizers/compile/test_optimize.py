@@ -15,7 +15,7 @@ from typedrag.optimizers.compile.optimize import compile_module, estimate_compil
 from typedrag.optimizers.compile.teleprompters import build_optimizer
 from typedrag.optimizers.compile.teleprompters.candidates import BEST, best_so_far
 from typedrag.programs.artifact import dump_state, fingerprint
-from typedrag.runs import MaxCalls
+from typedrag.runs import Limits
 
 SEARCH = ("bootstrap-random-search", {"candidates": 4})
 
@@ -123,7 +123,7 @@ def test_a_budget_spent_on_the_way_gives_the_best_so_far(name, options, random, 
     allowed = finished.spent.usage.lm_calls - 3 if random else first.lm_calls + 1
     engine = Engine(random=random)
     request = request_for(tmp_path / "some", engine)
-    outcome = compile_module(request, build_optimizer(name, options), MaxCalls(allowed))
+    outcome = compile_module(request, build_optimizer(name, options), Limits(lm_calls=allowed))
     assert outcome.stopped or outcome.spent.usage.lm_calls < allowed
     assert outcome.best_candidate.score > outcome.base_candidate.score
     assert fingerprint(dump_state(outcome.best)) == outcome.best_candidate.state
@@ -215,9 +215,9 @@ def test_an_estimate_asks_three_questions_once_and_the_compile_does_not_ask_them
 def test_an_estimate_keeps_to_the_limits_and_can_be_interrupted(tmp_path):
     engine = Engine()
     optimizer = build_optimizer("bootstrap")
-    estimate_compile(request_for(tmp_path / "a", engine), optimizer, MaxCalls(4))
+    estimate_compile(request_for(tmp_path / "a", engine), optimizer, Limits(lm_calls=4))
     assert len(engine.requests) == 4
-    outcome = compile_module(request_for(tmp_path / "a", engine), optimizer, MaxCalls(4))
+    outcome = compile_module(request_for(tmp_path / "a", engine), optimizer, Limits(lm_calls=4))
     assert "4 LM calls are made" in outcome.stopped and len(engine.requests) == 4
     engine = Engine(limit=4)
     engine.error = KeyboardInterrupt

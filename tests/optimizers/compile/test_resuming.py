@@ -14,7 +14,7 @@ from tests.optimizers.tiny import Engine, request_for
 from typedrag.core.errors import InputError
 from typedrag.optimizers.compile.optimize import compile_module
 from typedrag.optimizers.compile.teleprompters import build_optimizer
-from typedrag.runs import MaxCalls
+from typedrag.runs import Limits
 
 KILLED = ("mipro", "gepa")
 AT_ONCE = 3 * 2
@@ -62,7 +62,7 @@ def test_a_compile_stopped_by_its_budget_goes_on_with_a_larger_one(tmp_path):
     engine = Engine()
     optimizer = build_optimizer("bootstrap-random-search", {"candidates": 4})
     for allowed in (20, 50, 90):
-        outcome = compile_module(request_for(tmp_path, engine), optimizer, MaxCalls(allowed))
+        outcome = compile_module(request_for(tmp_path, engine), optimizer, Limits(lm_calls=allowed))
         assert outcome.spent.usage.lm_calls == len(engine.requests) == allowed
     finished = compile_module(request_for(tmp_path, engine), optimizer)
     assert finished.stopped == "" and len(engine.requests) == len(set(engine.requests))

@@ -99,6 +99,7 @@ def test_a_killed_training_resumes_and_a_second_process_is_refused(data, tmp_pat
 def test_preferences_are_learned_from_what_a_generator_answers(data, tmp_path, server, monkeypatch):
     monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
     server.reply = lambda call: {"citations": [1], "answer": first_words(call)} if "answer" in call.wanted else None
+    write_pools(data, topic_pools(6))
     first = train_ranker(config(data), tmp_path / "sft")
     wanted = config(
         data,
@@ -110,10 +111,10 @@ def test_preferences_are_learned_from_what_a_generator_answers(data, tmp_path, s
     )
     notices = []
     trained = train_ranker(wanted, tmp_path / "dpo", watching=TrainingProgress(notice=notices.append))
-    assert trained.examples > 0 and notices == [f"{trained.examples} pairs of lists from 16 pools"]
+    assert trained.examples > 0 and notices == [f"{trained.examples} pairs of lists from 6 pools"]
     assert trained.outcome.losses[0] == pytest.approx(0.693, abs=0.2)
     calls = len(server.calls)
-    assert calls == trained.spent.usage.lm_calls > 16
+    assert calls == trained.spent.usage.lm_calls > 6
     again = train_ranker(wanted, tmp_path / "dpo", resume=True)
     assert len(server.calls) == calls and again.examples == trained.examples
     assert again.spent.usage == trained.spent.usage  # what an earlier session paid

@@ -28,23 +28,11 @@ from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
 from typedrag.retrieval.rerankers import BI_ENCODER
 
 COMBINED = "LINKAGE, combined"
-TRAINED_ON = ("antique", "wiki-nfqa")
-"""The datasets on whose train and validation splits the combined judge was trained."""
-FABRICATED = "fabricated"
-"""All kinds of fabrications together."""
-
-
-class JudgeScore(NamedTuple):
-    """A measure of a metric that is compared with labels; a `sign` of -1 says that less is better."""
-
-    judge: str
-    measure: str
-    sign: int = 1
+TRAINED_ON = ("antique", "wiki-nfqa")  # on whose train and validation splits the combined judge was trained
+FABRICATED = "fabricated"  # all kinds of fabrications together
 
 
 class Pair(NamedTuple):
-    """A better and a worse answer to a question, and the group that the pair is resampled with."""
-
     question: str
     better: str
     worse: str
@@ -52,22 +40,22 @@ class Pair(NamedTuple):
 
 
 class Judge(NamedTuple):
-    """A metric of single answers, its name in costs and progress, and the measures to compare."""
+    """A metric of single answers, its name in costs and progress, and by their names in tables the measures to compare
+    with labels; a `sign` of -1 says that less of them is better."""
 
     name: str
     metric: Metric
-    scores: tuple[JudgeScore, ...]
+    scores: Mapping[str, str]
+    sign: int = 1
 
     def measure(self, example: dspy.Example, prediction: dspy.Prediction) -> Mapping[str, float]:
         """The measures of an answer; none if it cannot be measured, as without references."""
         try:
-            measures: Mapping[str, float] = self.metric(example, prediction).measures
+            return self.metric(example, prediction).measures
         except NotMeasurable:
             return {}
-        return measures
 
     def measures(self, example: dspy.Example) -> bool:
-        """True if answers to an example can be measured."""
         try:
             self.metric.require(example)
         except NotMeasurable:
@@ -76,27 +64,21 @@ class Judge(NamedTuple):
 
 
 def baselines() -> Iterator[Judge]:
-    """Yield the metrics of single answers that ask no LM.
-
-    BERTScore uses MiniLM: bert-score's default model for English has 1.4 GB.
-    """
-    similar = ("similarity to the question", "question"), ("similarity to the best reference", "reference")
-    yield Judge("similarity", Similarity(), tuple(JudgeScore(*score) for score in similar))
-    bert_scores = (JudgeScore("BERTScore", "f1"), JudgeScore("BERTScore, recall", "recall"))
-    yield Judge("BERTScore", BERTScore(model=BI_ENCODER), bert_scores)
+    """Yield the metrics of single answers that ask no LM; BERTScore uses MiniLM, since its own model has 1.4 GB."""
+    similar = {"similarity to the question": "question", "similarity to the best reference": "reference"}
+    yield Judge("similarity", Similarity(), similar)
+    yield Judge("BERTScore", BERTScore(model=BI_ENCODER), {"BERTScore": "f1", "BERTScore, recall": "recall"})
     yield _coverage(None)
-    yield Judge(COMBINED, Linkage(make="combined"), (JudgeScore(COMBINED, QUALITY),))
+    yield Judge(COMBINED, Linkage(make="combined"), {COMBINED: QUALITY})
 
 
 def lm_judges(scorer: Scorer, context: JudgeEvalContext) -> Iterator[Judge]:
-    """Yield the metrics of single answers that ask an LM."""
     for convention, worst in ((Convention.TYPED_RAG, "n"), (Convention.LINKAGE, "n + 1")):
         name = f"LINKAGE, worst rank {worst}"
         metric = Linkage(scorer.lm, convention=convention, seed=context.settings.seed)
-        scores = ((f"{name}, single rank", "rank"), (f"{name}, expected rank", "expected_rank"))
-        yield Judge(name, metric, tuple(JudgeScore(*score, -1) for score in scores))
+        yield Judge(name, metric, {f"{name}, single rank": "rank", f"{name}, expected rank": "expected_rank"}, -1)
     for grade in (Relevance, Equivalence, Correctness):
-        yield Judge(grade.name, grade(scorer.lm), (JudgeScore(grade.name, "grade"),))
+        yield Judge(grade.name, grade(scorer.lm), {grade.name: "grade"})
     yield _coverage(scorer)
 
 
@@ -105,8 +87,7 @@ def _coverage(scorer: Scorer | None) -> Judge:
     that the scorer writes and types once for all answers to a question."""
     metric = SubQuestionCoverage(scorer.lm if scorer else None, passages=False, cite="similarity")
     own = ", of the example's sub-questions" if scorer is None else ""
-    scores = (JudgeScore(f"coverage, core{own}", "core"), JudgeScore(f"coverage, rating{own}", "rating"))
-    return Judge("coverage", metric, scores)
+    return Judge("coverage", metric, {f"coverage, core{own}": "core", f"coverage, rating{own}": "rating"})
 
 
 def compare_pairs(
@@ -136,11 +117,7 @@ def compare_pairs(
     return [pair for pair, _ in judged.judgments], points
 
 
-# labelled answers and preferences
-
-
 def check_answers(context: JudgeEvalContext) -> JudgeReport:
-    """Check the agreement of judges of answers with the labels of a dataset's references."""
     dataset, settings = context.dataset, context.settings
     examples = []
     for example in dataset.examples:
@@ -180,7 +157,6 @@ def check_answers(context: JudgeEvalContext) -> JudgeReport:
 
 
 def check_preferences(context: JudgeEvalContext) -> JudgeReport:
-    """Check the agreement of the pairwise judge with people's preferences among two answers."""
     pairs = []
     for example in context.draw(context.dataset.examples):
         better, worse = example.answers_compared if example.preference > 0 else example.answers_compared[::-1]
@@ -192,17 +168,15 @@ def check_preferences(context: JudgeEvalContext) -> JudgeReport:
 def _score_answers(
     context: JudgeEvalContext, judge: Judge, scorer: Scorer | None, cases: Sequence[LabelledAnswer]
 ) -> Iterator[Agreement]:
+    measurable = [case for case in cases if judge.measures(case.example)]
     judged = context.ask(
-        judge.name,
-        scorer,
-        lambda case: judge.measure(case.example, dspy.Prediction(answer=case.candidate.text)),
-        [case for case in cases if judge.measures(case.example)],
+        judge.name, scorer, lambda c: judge.measure(c.example, dspy.Prediction(answer=c.candidate.text)), measurable
     )
-    for score in judge.scores:
-        measured = [(case, values[score.measure]) for case, values in judged.judgments if score.measure in values]
+    for name, measure in judge.scores.items():
+        measured = [(case, values[measure]) for case, values in judged.judgments if measure in values]
         if not measured and not judged.failures:
             continue
-        scores = [score.sign * value for _, value in measured]
+        scores = [judge.sign * value for _, value in measured]
         labels = [case.candidate.label for case, _ in measured]
         groups, seed = [question_group(case.example) for case, _ in measured], context.settings.seed
         measures = {
@@ -210,8 +184,8 @@ def _score_answers(
             "kendall": kendall(scores, labels, groups=groups, seed=seed),
             "pairs_ordered": pairwise_order_accuracy(scores, labels, groups=groups, seed=seed),
         }
-        name = scorer.name if scorer else ""
-        yield Agreement(score.judge, name, len(scores), len(judged.failures), defined(measures))
+        by = scorer.name if scorer else ""
+        yield Agreement(name, by, len(scores), len(judged.failures), defined(measures))
 
 
 def _order_pairs(context: JudgeEvalContext, scorer: Scorer, pairs: Sequence[Pair]) -> Iterator[Agreement]:
@@ -222,15 +196,11 @@ def _order_pairs(context: JudgeEvalContext, scorer: Scorer, pairs: Sequence[Pair
         yield Agreement(name, scorer.name, len(points), len(pairs) - len(judged), measures)
 
 
-# fabrications
-
-
 def check_fabrications(context: JudgeEvalContext) -> JudgeReport:
-    """Check the share of right answers that each judge puts above answers of each wrong kind."""
     drawn = context.draw(context.dataset.examples)
     rows = [row for judge in baselines() for row in _beat_fabrications(context, judge, None, drawn)]
     name = "truthfulness, by support"  # gold answers would make it right by construction
-    supported = Judge(name, Truthfulness(make="embedding"), (JudgeScore(name, "truthfulness"),))
+    supported = Judge(name, Truthfulness(make="embedding"), {name: "truthfulness"})
     rows += _beat_fabrications(context, supported, None, [example.without("answers") for example in drawn])
     for scorer in context.scorers:
         for judge in lm_judges(scorer, context):
@@ -264,12 +234,12 @@ def _beat_fabrications(
         (example, candidate) for example in examples if judge.measures(example) for candidate in example.candidates
     ]
     judged = context.ask(judge.name, scorer, measure, cases)
-    for score in judge.scores:
+    for name, measured in judge.scores.items():
         by_question: dict[str, dict[AnswerKind, float]] = defaultdict(dict)
         groups = {}
         for (example, candidate), values in judged.judgments:
-            if score.measure in values:
-                by_question[example.id][candidate.kind] = score.sign * values[score.measure]
+            if measured in values:
+                by_question[example.id][candidate.kind] = judge.sign * values[measured]
                 groups[example.id] = question_group(example)
         won = [
             (kind, groups[id_], 0.5 if values[AnswerKind.RIGHT] == value else float(values[AnswerKind.RIGHT] > value))
@@ -278,8 +248,8 @@ def _beat_fabrications(
             if kind is not AnswerKind.RIGHT and AnswerKind.RIGHT in values
         ]
         if won:
-            name = scorer.name if scorer else ""
-            yield Agreement(score.judge, name, len(won), len(judged.failures), _by_kind(won, context))
+            by = scorer.name if scorer else ""
+            yield Agreement(name, by, len(won), len(judged.failures), _by_kind(won, context))
 
 
 def _by_kind(won: Sequence[tuple[AnswerKind, str, float]], context: JudgeEvalContext) -> dict[str, Estimate]:

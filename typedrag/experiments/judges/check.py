@@ -18,81 +18,60 @@ from typedrag.runs.work import Listener, ignore_progress
 
 
 class LabelledDataset(NamedTuple):
-    """A dataset to check judges on, and its check."""
+    """A dataset to check judges on, and its check: `files` is a glob pattern within a folder of all labels, `about`
+    tells of the labels; a homeless one can only be read from a path."""
 
     title: str
     files: str
-    """A glob pattern of its files within a folder of all labels."""
     about: str
-    """A description of its labels."""
     check: Callable[[JudgeEvalContext], JudgeReport]
     options: Mapping[str, str] = {}
-    """Options of its loader."""
     homeless: bool = False
-    """True if it can only be read from a path."""
 
     def find(self, data: Path) -> Path | None:
-        """The folder that holds its files within a folder of all labels; None if there is none."""
         return next((file.parent for file in sorted(data.glob(self.files))), None)
 
 
 CHECKED: Mapping[str, LabelledDataset] = {
     "antique": LabelledDataset(
-        "Answers",
-        "linkage/[aA]*.json*",
-        "ANTIQUE: people labelled answers of Yahoo! Answers from 1 (off topic) to 4 (convincing).",
-        check_answers,
+        "Answers", "linkage/[aA]*.json*",
+        "ANTIQUE: people labelled answers of Yahoo! Answers from 1 (off topic) to 4 (convincing).", check_answers,
     ),
     "trec-dl-nf": LabelledDataset(
-        "Answers",
-        "linkage/[tT]*.json*",
-        "TREC-DL-NF: people labelled passages from 0 (irrelevant) to 3 (perfectly relevant).",
-        check_answers,
+        "Answers", "linkage/[tT]*.json*",
+        "TREC-DL-NF: people labelled passages from 0 (irrelevant) to 3 (perfectly relevant).", check_answers,
     ),
     "wiki-nfqa": LabelledDataset(
-        "Answers",
-        "wiki_nfqa/*.jsonl*",
-        "Wiki-NFQA: GPT-4o, not people, labelled answers by several LMs from 0 to 3.",
-        check_answers,
+        "Answers", "wiki_nfqa/*.jsonl*",
+        "Wiki-NFQA: GPT-4o, not people, labelled answers by several LMs from 0 to 3.", check_answers,
     ),
     "webgpt": LabelledDataset(
-        "Preferences",
-        "webgpt/comparisons.jsonl*",
-        "WebGPT comparisons: people said which of two answers with references they prefer.",
-        check_preferences,
+        "Preferences", "webgpt/comparisons.jsonl*",
+        "WebGPT comparisons: people said which of two answers with references they prefer.", check_preferences,
     ),
     "fabrications": LabelledDataset(
-        "Fabrications",
-        "fabrications/*.jsonl*",
+        "Fabrications", "fabrications/*.jsonl*",
         "Right answers and fabrications of their length and manner: an LM's guesses, and the right answer with another "
         "question's gold answer in the place of its own, or with what an LM holds the likeliest wrong one.",
-        check_fabrications,
-        homeless=True,
+        check_fabrications, homeless=True,
     ),
     "sub-question-types": LabelledDataset(
-        "Types of sub-questions",
-        "sub_questions/types.jsonl*",
+        "Types of sub-questions", "sub_questions/types.jsonl*",
         "Four people called sub-questions core, background or follow-up (Xie et al. 2024).",
-        check_sub_question_types,
-        homeless=True,
+        check_sub_question_types, homeless=True,
     ),
     "sub-question-coverage": LabelledDataset(
-        "Coverage",
-        "sub_questions/coverage.jsonl*",
+        "Coverage", "sub_questions/coverage.jsonl*",
         "People said whether an answer of a search engine answers a sub-question (Xie et al. 2024).",
-        check_coverage,
-        homeless=True,
+        check_coverage, homeless=True,
     ),
     "nf-cats": LabelledDataset(
-        "Question types",
-        "nf_cats/valid.csv*",
+        "Question types", "nf_cats/valid.csv*",
         "NF-CATS valid: the type of answer that a question asks for (Bolotova et al. 2022). The linear model was "
         "trained on NF-CATS train.",
-        check_question_types,
-        {"subset": "valid"},
+        check_question_types, {"subset": "valid"},
     ),
-}
-"""The datasets that judges can be checked on."""
+}  # fmt: skip
 
 
 def check_judges(
@@ -155,19 +134,11 @@ def judges_page(check: JudgesCheck, command: str) -> str:
         for paragraph in part.about:
             lines += (paragraph, "")
         names = list(dict.fromkeys(name for a in part.agreements for name in a.measures))
-        lines += markdown_table(
-            ("judge", "LM", "n", "failed", *(name.replace("_", " ") for name in names)),
-            [
-                (
-                    a.judge,
-                    a.scorer or "none",
-                    str(a.n),
-                    str(a.failed),
-                    *(format_estimate(a.measures.get(n)) for n in names),
-                )
-                for a in part.agreements
-            ],
-        )
+        rows = []
+        for a in part.agreements:
+            figures = (format_estimate(a.measures.get(n)) for n in names)
+            rows.append((a.judge, a.scorer or "none", str(a.n), str(a.failed), *figures))
+        lines += markdown_table(("judge", "LM", "n", "failed", *(name.replace("_", " ") for name in names)), rows)
         for a in part.agreements:
             if table := a.confusion:
                 lines += (f"Labels (rows) and what {a.judge} {a.scorer} called them (columns):".replace("  ", " "), "")

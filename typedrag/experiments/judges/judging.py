@@ -48,12 +48,9 @@ def judge_each(
     lm: Any = use_lm(track_calls(scorer)) if scorer else nullcontext()
     with lm, dspy.context(trace=None), track_cost(CostTracker()) as account:
         results = list(zip(items, Stages(threads, listener=listener).run(name, judge, items), strict=True))
-    return JudgedBatch(
-        judgments=tuple((item, result) for item, result in results if not isinstance(result, Failed)),
-        failures=tuple((item, str(result)) for item, result in results if isinstance(result, Failed)),
-        spent=account.spent,
-        seconds=watch.seconds,
-    )
+    judgments = tuple((item, result) for item, result in results if not isinstance(result, Failed))
+    failures = tuple((item, str(result)) for item, result in results if isinstance(result, Failed))
+    return JudgedBatch(judgments, failures, account.spent, watch.seconds)
 
 
 class Scorer(NamedTuple):
@@ -65,30 +62,24 @@ class Scorer(NamedTuple):
 
 @dataclass(frozen=True)
 class CheckSettings:
-    """The settings of a check."""
+    """The settings of a check: the most questions of each dataset, drawn in turn from each subset and type (or the most
+    answers, if all sub-questions on an answer are judged at once), and the most labelled answers of each to judge."""
 
     limit: int | None = None
-    """The most questions of each dataset, drawn in turn from each subset and type, or the most answers, if all
-    sub-questions on an answer are judged at once."""
     candidates: int = 4
-    """The most labelled answers to a question to judge."""
     seed: int = 0
-    """The seed of the draw of examples, references and candidates, and of intervals' resamples."""
     threads: int = 16
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """The agreement of a judge with labels, by measures with their intervals, without undefined ones."""
+    """The agreement of a judge with n labels, by measures with their intervals, without undefined ones and failed
+    judgments. The scorer is empty if the judge needs no LM."""
 
     judge: str
-    """The judge in words."""
     scorer: str
-    """The LM behind it; empty if it needs none."""
     n: int
-    """The number of judgments that were compared with a label."""
     failed: int
-    """The number of failed judgments, which no measure includes."""
     measures: Mapping[str, Estimate]
     confusion: ConfusionTable | None = None
 
@@ -99,8 +90,6 @@ def defined(measures: Mapping[str, Estimate | None]) -> dict[str, Estimate]:
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a judge's judgments; kept ones cost nothing."""
-
     judge: str
     scorer: str
     judgments: int
@@ -110,25 +99,23 @@ class Cost:
 
 @dataclass(frozen=True)
 class Check:
-    """The agreement of judges with one dataset's labels: first those that need no LM, for comparison."""
+    """The agreement of judges with one dataset's labels, first of those that need no LM, with paragraphs on the labels,
+    the draw, and what was left out and why."""
 
     title: str
     about: tuple[str, ...]
-    """Paragraphs on the labels, the draw, and what was left out and why."""
     dataset: str
     fingerprint: str
     agreements: tuple[Agreement, ...]
     costs: tuple[Cost, ...]
 
 
+# the result of a check on one dataset: its rows, and paragraphs on how they were made
 JudgeReport: TypeAlias = tuple[Sequence[Agreement], tuple[str, ...]]
-"""The result of a check on one dataset: its rows, and paragraphs on how they were made."""
 
 
 @dataclass(frozen=True)
 class JudgesCheck:
-    """The result of a check of judges; `scorers` holds the LMs' settings by their names in tables."""
-
     checks: tuple[Check, ...]
     scorers: Mapping[str, Mapping[str, Any]]
     settings: CheckSettings
@@ -147,22 +134,15 @@ class JudgeEvalContext:
     costs: list[Cost] = field(default_factory=list)
 
     def ask(self, name: str, scorer: Scorer | None, judge: Callable[[T], R], items: Sequence[T]) -> JudgedBatch[T, R]:
-        judged = judge_each(
-            judge,
-            items,
-            scorer=scorer.lm if scorer else None,
-            threads=self.settings.threads,
-            listener=self.listener,
-            name=f"{self.dataset.name}: {name}, {scorer.name}" if scorer else f"{self.dataset.name}: {name}",
-        )
+        stage = f"{self.dataset.name}: {name}" + (f", {scorer.name}" if scorer else "")
+        lm, threads = scorer.lm if scorer else None, self.settings.threads
+        judged = judge_each(judge, items, scorer=lm, threads=threads, listener=self.listener, name=stage)
         if scorer:
             self.costs.append(Cost(name, scorer.name, len(items), judged.spent, judged.seconds))
         return judged
 
     def draw(self, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
-        """Draw as many examples as the limit allows, in turn from each subset and type."""
         return sample(examples, self.settings.limit or len(examples), self.settings.seed) if examples else []
 
     def mean(self, values: Sequence[float], groups: Sequence[Hashable]) -> Estimate | None:
-        """The mean of values, with an interval that resamples whole groups."""
         return mean_estimate(values, self.settings.seed, groups=groups)

@@ -25,47 +25,40 @@ from typedrag.metrics.judges.preference import PairwiseJudge, PairwiseOutcome, V
 from typedrag.runs.work import Listener, ignore_progress
 from typedrag.text.words import question_key
 
-FILE = "pairwise.json"
-"""The file of a comparison, beside the folders of the runs."""
+FILE = "pairwise.json"  # of a comparison, beside the folders of the runs
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedAnswers:
-    """The verdicts on a run's answer to a question against another run's; runs are named by their labels."""
+    """The verdicts on a run's answer to a question against another run's, or why there are none; runs are named by
+    their labels. Questions are resampled, since several ids may share one."""
 
     id: str
     run: str
     other: str
     verdicts: Verdicts | None
-    """The judge's verdicts in both orders; None if one of them failed."""
     problem: str = ""
-    """Why there are no verdicts; empty if there are."""
     question: str = ""
-    """The question, which is resampled, since several ids may share it."""
 
     @property
     def outcome(self) -> PairwiseOutcome | None:
-        """The outcome for `run` against `other`; None if the judge failed."""
         return self.verdicts.outcome if self.verdicts else None
 
 
 @dataclass(frozen=True, slots=True)
 class WinRate:
-    """The rate at which a run's answers, in the row of the matrix, beat another's, in its column (table 4)."""
+    """The rate at which a run's answers, in the row of the matrix, beat another's, in its column (table 4): wins and
+    half of the ties, as a share of the questions that the judge did not fail on; `likelier` is that by the answer that
+    it thinks likelier to be better, see `Verdicts`."""
 
     run: str
     other: str
     rate: Estimate | None
-    """Wins and half of the ties, as a share of n; None without questions."""
     likelier: Estimate | None
-    """The rate by the answer that the judge thinks likelier to be better, instead of the one that it prefers in both
-    orders, see `Verdicts`; None without probabilities."""
     wins: int
-    """Questions on which the run is preferred in both orders."""
     ties: int
     losses: int
     failed: int
-    """Questions on which the judge failed; no other count includes them."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +69,11 @@ class PairwiseComparison:
     scorer: Mapping[str, Any]
     answers: tuple[ComparedAnswers, ...]
     left_out: Mapping[str, int] = field(default_factory=dict)
-    """The number of questions that pairs could not be compared on, by reason."""
     spent: Spending = field(default_factory=Spending)
     seconds: float = 0.0
 
     @cached_property
     def win_rates(self) -> tuple[WinRate, ...]:
-        """The win rate of each run against each other one, in the order of `runs`."""
         rates = []
         for run, other in permutations(self.runs, 2):
             compared = [a for a in self.answers if {a.run, a.other} == {run, other}]
@@ -114,13 +105,11 @@ class PairwiseComparison:
 
     @property
     def consistency(self) -> float | None:
-        """The share of questions on which the verdicts in both orders agree; None without verdicts."""
         verdicts = [a.verdicts for a in self.answers if a.verdicts]
         agree = sum(v[:2] == ("tie", "tie") or v.outcome is not PairwiseOutcome.TIE for v in verdicts)
         return agree / len(verdicts) if verdicts else None
 
     def to_dict(self) -> dict[str, Any]:
-        """The comparison as JSON values."""
         return {
             "runs": list(self.runs),
             "scorer": dict(self.scorer),
@@ -176,23 +165,13 @@ def compare_pairwise(
             else:
                 pairs.append(_Pair(id_, run, other, first.question, first.answer.answer, second.answer.answer))
     judged = judge_each(
-        lambda pair: compare_in_both_orders(judge, pair.question, pair.answer, pair.other_answer),
-        pairs,
-        scorer=scorer,
-        threads=threads,
-        listener=listener,
-        name="comparisons",
-    )
+        lambda pair: compare_in_both_orders(judge, pair.question, pair.answer, pair.other_answer), pairs,
+        scorer=scorer, threads=threads, listener=listener, name="comparisons",
+    )  # fmt: skip
     verdicts, problems = dict(judged.judgments), dict(judged.failures)
+    answers = (ComparedAnswers(p.id, p.run, p.other, verdicts.get(p), problems.get(p, ""), p.question) for p in pairs)
     return PairwiseComparison(
-        runs=tuple(labels),
-        scorer=lm_identity(scorer),
-        answers=tuple(
-            ComparedAnswers(p.id, p.run, p.other, verdicts.get(p), problems.get(p, ""), p.question) for p in pairs
-        ),
-        left_out=dict(left_out),
-        spent=judged.spent,
-        seconds=judged.seconds,
+        tuple(labels), lm_identity(scorer), tuple(answers), dict(left_out), judged.spent, judged.seconds
     )
 
 

@@ -57,7 +57,6 @@ class JudgeCheck:
 
     @property
     def is_better(self) -> bool:
-        """True if the compiled judge agrees better with people, by more than chance."""
         return self.verdict == "better"
 
     def __str__(self) -> str:
@@ -92,11 +91,9 @@ class SavedJudge(SavedModule):
         return options
 
     def find_check(self, scorer: str) -> JudgeCheck | None:
-        """The check of this judge with a model; None if there was none."""
         return next((check for check in self.checks if (check.judge, check.scorer) == (self.fingerprint, scorer)), None)
 
     def count_tests(self, scorer: str, dataset: Dataset) -> int:
-        """The number of tests on the labels of a dataset, with one of this judge with a model."""
         on_these = {(c.judge, c.scorer) for c in self.checks if c.dataset_fingerprint == dataset.fingerprint}
         return len(on_these | {(self.fingerprint, scorer)})
 

@@ -28,12 +28,10 @@ _JUDGED: Mapping[Cite, str] = {
     "sentences": "citing sentences",
     "words": "citing words",
 }
-_Group = tuple[dspy.Example, ...]
-"""Examples that a judge sees at once: all of one question, or of one answer."""
+_Group = tuple[dspy.Example, ...]  # that a judge sees at once: of one question, or of one answer
 
 
 def _draw_groups(context: JudgeEvalContext, key: Callable[[dspy.Example], str]) -> list[_Group]:
-    """Draw as many groups at random as the limit allows."""
     seed = context.settings.seed
     # stable: a group keeps the order of the source
     by_lot = sorted(context.dataset.examples, key=lambda e: (text_hash(key(e), seed), key(e)))
@@ -42,7 +40,6 @@ def _draw_groups(context: JudgeEvalContext, key: Callable[[dspy.Example], str]) 
 
 
 def check_sub_question_types(context: JudgeEvalContext) -> JudgeReport:
-    """Check the agreement of the typer with the type that most annotators chose, and of annotators with each other."""
     groups = _draw_groups(context, lambda e: e.question)
     drawn = [e for group in groups for e in group]
     agreed = {e.id: most for e in drawn if (most := majority(e.annotated_types))}
@@ -97,7 +94,6 @@ def _compare_types(
 
 
 def check_coverage(context: JudgeEvalContext) -> JudgeReport:
-    """Check the agreement of the coverage judge with people on whether an answer covers a sub-question."""
     groups, seed = _draw_groups(context, lambda e: e.answer), context.settings.seed
     drawn = [e for group in groups for e in group]
     actual, units = [e.covered for e in drawn], [question_group(e) for e in drawn]

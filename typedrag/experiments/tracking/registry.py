@@ -24,31 +24,25 @@ from typedrag.programs.compiled import PROGRAM, Compiled, CompiledAbout
 from typedrag.programs.loading import without_external_models
 
 CHAMPION = "champion"
-MODEL = "model"
-"""The name of a run's model: `runs:/ID/model`."""
-_REGISTERED = {"typedrag": "compiled program"}
-"""The tag by which registered versions are found."""
-_DIGEST, _MODEL_ID = "typedrag.program", "typedrag.model"
-"""Tags of runs; registered versions have the second one, too."""
+MODEL = "model"  # the name of a run's model: `runs:/ID/model`
+_REGISTERED = {"typedrag": "compiled program"}  # the tag by which registered versions are found
+_DIGEST, _MODEL_ID = "typedrag.program", "typedrag.model"  # tags of runs; versions have the second one, too
 _QUESTIONS = "set of test questions"
-_COMPILING_ONLY = ("prompt", "teacher")
-"""Roles of LMs that a program's scores do not depend on."""
+_COMPILING_ONLY = ("prompt", "teacher")  # LMs that a program's scores do not depend on
 
 
 @dataclass(frozen=True)
 class RegisteredProgram:
-    """A version, from 1, of a registered model that is a compiled program."""
+    """A version, from 1, of a registered model that is a compiled program, and the id of MLflow's run that compiled it;
+    if it cannot be loaded, `problem` says why."""
 
     name: str
     version: int
     aliases: tuple[str, ...]
     run: str
-    """The id of MLflow's run that compiled it."""
     program: str = ""
-    """The name of the program; empty if it cannot be loaded."""
     about: CompiledAbout | None = None
     problem: str = ""
-    """Why it cannot be loaded; empty if it can."""
 
     @property
     def base(self) -> Estimate | None:
@@ -62,10 +56,8 @@ class RegisteredProgram:
 
 @dataclass(frozen=True)
 class Promotion:
-    """A promotion: the version that has the alias now, and the one that had it before, if any.
-
-    `objections` are the reasons against it; empty unless it was forced.
-    """
+    """A promotion: the version that has the alias now, the one that had it before, if any, and the reasons against it,
+    if it was forced."""
 
     name: str
     alias: str
@@ -130,19 +122,14 @@ def _register(tracker: Tracker, model_id: str, name: str, about: CompiledAbout) 
     for held in mlflow.search_model_versions(filter_string=f"name = '{name}'"):
         if held.tags.get(_MODEL_ID) == model_id:  # searches do not return the model's own id
             return f"models:/{name}/{held.version}"
+    tags, by = {**_REGISTERED, _MODEL_ID: model_id}, f"compiled by {about.optimizer} against {about.metric}"
     version = tracker.client.create_model_version(
-        name,
-        f"models:/{model_id}",
-        run_id=tracker.id,
-        tags={**_REGISTERED, _MODEL_ID: model_id},
-        description=f"compiled by {about.optimizer} against {about.metric} on {about.dataset}",
-        model_id=model_id,
+        name, f"models:/{model_id}", tracker.id, tags, description=f"{by} on {about.dataset}", model_id=model_id
     )
     return f"models:/{name}/{version.version}"
 
 
 def registered_programs(*, tracking_uri: str | None = None) -> list[RegisteredProgram]:
-    """All registered compiled programs, sorted by name and version."""
     with _registry(tracking_uri) as mlflow:
         aliases = {m.name: {a: int(v) for a, v in m.aliases.items()} for m in mlflow.search_registered_models()}
         [(tag, value)] = _REGISTERED.items()
@@ -226,7 +213,6 @@ def objections(about: CompiledAbout, champion: RegisteredProgram | None) -> Iter
 
 
 def _score_settings(about: CompiledAbout, score: Estimate) -> dict[str, object]:
-    """The settings of a program that must be the same for its score to compare with another's."""
     options = sorted(f"{name}.{o}={value}" for name, own in about.metric_options.items() for o, value in own.items())
     lms = {}
     for role, settings in about.lms.items():
@@ -252,7 +238,6 @@ def _mean(score: Estimate | None) -> str:
 
 
 def _loadable(name: str, version: int, tracking_uri: str | None) -> Compiled:
-    """The compiled program of a version; raises the errors of `read_program` if this typedrag cannot load it."""
     compiled = read_program(f"models:/{name}/{version}", tracking_uri=tracking_uri)
     compiled.without_index(without_external_models(compiled.options))
     return compiled

@@ -55,6 +55,7 @@ def as_scorer(metric: Metric) -> Scorer:
     return score
 
 
+# the types of fields that are no texts
 _KINDS: dict[str, Any] = {
     "question_type": QuestionType,
     "references": tuple[Reference, ...],
@@ -62,7 +63,6 @@ _KINDS: dict[str, Any] = {
     "answers": tuple[str, ...],
     "passage_ids": tuple[str, ...],
 }
-"""The types of fields that are no texts."""
 
 
 def to_example(inputs: Mapping[str, Any], expectations: Mapping[str, Any]) -> dspy.Example:

@@ -41,8 +41,8 @@ CONFIG: dict[str, Any] = {"lm": "", "index": "", "reranker": "", "options": {}, 
 """The keys of `model_config`, with their defaults. An empty LM or index is that of the environment; an empty reranker
 or options are those that the program was compiled with; `timeout` is the seconds that the LM may take to reply, or 0
 for the default."""
+# the `model_config` of MLflow's server, which drops unknown keys with no more than a warning
 _SERVER_CONFIG = "SERVING_MODEL_CONFIG"
-"""The variable with the `model_config` of MLflow's server: MLflow drops unknown keys with no more than a warning."""
 EXAMPLE = [{"question": "Why does bread rise?"}]
 
 
@@ -55,7 +55,6 @@ class _ServedError(MlflowException):
         MlflowException.__init__(self, problem, self.code)
 
     def serialize_as_json(self) -> str:
-        """The body of the server's reply."""
         return json.dumps({"error_code": self.error_code, "message": str(self)})
 
 
@@ -149,7 +148,6 @@ def save_served_program(program: Path, out: Path, model: Model) -> None:
 
 
 def signature() -> ModelSignature:
-    """The inputs and outputs of `ServedProgram.predict`."""
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, Schema
     from mlflow.types.schema import Array

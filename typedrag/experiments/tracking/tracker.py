@@ -8,7 +8,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import copy
 from dataclasses import fields
 from functools import partial
@@ -22,7 +22,7 @@ from typedrag.core.extras import require
 from typedrag.core.redaction import redact_values
 from typedrag.experiments.config import TrackingConfig
 from typedrag.experiments.formats import flatten
-from typedrag.experiments.results import GroupSummary, QuestionResult, Run, RunSummary, Tally
+from typedrag.experiments.results import QuestionResult, Run, RunSummary, Tally
 from typedrag.files.locks import wait_for_lock
 from typedrag.files.text_files import PART, temporary_path, write_text
 
@@ -69,19 +69,15 @@ def connect(config: TrackingConfig) -> Any:
 def _make_store(file: Path, artifacts: str) -> None:
     """Make an empty store atomically: a store that a kill leaves half made can never be used again."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    if file.exists():
-        return
-    with wait_for_lock(file):
-        if file.exists():  # another process was first
-            return
-        from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+    with nullcontext() if file.exists() else wait_for_lock(file):
+        if not file.exists():  # nor has another process made it meanwhile
+            from mlflow.store.tracking import sqlalchemy_store
 
-        for left in file.parent.glob(f".{file.name}.*{PART}*"):  # of killed processes
-            left.unlink()
-        part = temporary_path(file)
-        store = SqlAlchemyStore(f"{_SQLITE}{part}", artifacts)
-        store.engine.dispose()
-        part.replace(file)
+            for left in file.parent.glob(f".{file.name}.*{PART}*"):  # of killed processes
+                left.unlink()
+            part = temporary_path(file)
+            sqlalchemy_store.SqlAlchemyStore(f"{_SQLITE}{part}", artifacts).engine.dispose()
+            part.replace(file)
 
 
 def connect_to_existing(uri: str | None, name: str) -> Any:
@@ -145,7 +141,6 @@ class Tracker:
 
     @property
     def works(self) -> bool:
-        """True if there is a run and its store has not failed."""
         return bool(self.id) and not self.failed
 
     def begin(
@@ -242,26 +237,21 @@ class Tracker:
         from mlflow.entities import Param
 
         logged = self.client.get_run(self.id).data.params
-        params = {
+        texts = {
             re.sub(r"[^\w./ -]", "_", name): str(value)[:_LONGEST_PARAMETER]
             for name, value in flatten(redact_values(settings, self.redact))
             if value != {}
         }
-        self.client.log_batch(
-            self.id, params=[Param(name, text) for name, text in params.items() if name not in logged]
-        )
+        self.client.log_batch(self.id, params=[Param(name, text) for name, text in texts.items() if name not in logged])
 
     def tag(self, tags: Mapping[str, str]) -> None:
-        """Set tags of the run."""
         for name, value in tags.items():
             self.client.set_tag(self.id, name, self.redact(value))
 
     def artifact(self, name: str, text: str) -> None:
-        """Log a text file."""
         self.client.log_text(self.id, self.redact(text), name)
 
     def artifacts(self, folder: Path, target: str = "") -> None:
-        """Log the files of a folder, into a folder of the run if one is named."""
         self.client.log_artifacts(self.id, str(folder), target or None)
 
     def table(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -318,9 +308,6 @@ def trace_calls(tracker: Tracker) -> Iterator[None]:
 
     redact = tracker.redact
 
-    def ignore(self: Any, *_: object, **__: object) -> None:
-        pass
-
     def hide_secrets(exception: Exception | None) -> Exception | None:
         return exception and RuntimeError(f"{type(exception).__name__}: {redact(str(exception))}")
 
@@ -334,8 +321,8 @@ def trace_calls(tracker: Tracker) -> Iterator[None]:
             super().on_module_end(call_id, outputs, hide_secrets(exception))
 
         # an adapter's spans would repeat those of its module and its LM: half of all spans
-        on_adapter_format_start = on_adapter_parse_start = ignore
-        on_adapter_format_end = on_adapter_parse_end = ignore
+        on_adapter_format_start = on_adapter_parse_start = lambda self, *_, **__: None
+        on_adapter_format_end = on_adapter_parse_end = lambda self, *_, **__: None
 
     def hide(span: Any) -> None:
         for name, value in span.attributes.items():
@@ -369,13 +356,19 @@ def begin_run(
 def log_run(
     tracker: Tracker, run: Run, summary: RunSummary, stopped: str, tags: Mapping[str, str] | None = None
 ) -> None:
-    """Log the results of a run; `stopped` is empty if it is finished."""
     if not tracker.id:
         return
     with tracker.attempt(f"run '{run.name}'", "Nothing is lost: log it with --resume"):
+        values: dict[str, float] = {}  # such as linkage/mrr overall and linkage/mrr/reason by type
         groups = {"": summary.overall, **{f"/{name}": group for name, group in summary.types.items()}}
-        values = dict(pair for suffix, group in groups.items() for pair in _group_metrics(group, suffix))
-        tracker.log(values | summary.spent.metrics)  # such as linkage/mrr overall and linkage/mrr/reason by type
+        for suffix, group in groups.items():
+            values |= {f"answers/{f.name}{suffix}": float(getattr(group, f.name)) for f in fields(Tally)}
+            values |= {f"cost/{name}{suffix}": mean for name, mean in group.cost.items()}
+            for name, metric in group.metrics.items():
+                counts = {"n": metric.n, "failed": metric.failed, "not_measurable": metric.not_measurable}
+                measures = {**metric.measures, **counts}
+                values |= {f"{name}/{measure}{suffix}": float(value) for measure, value in measures.items()}
+        tracker.log(values | summary.spent.metrics)
         answers = [{"id": q.id, **q.answer.to_dict()} for q in run.questions if q.answer]
         tracker.artifact("traces.jsonl", "".join(json.dumps(a, ensure_ascii=False) + "\n" for a in answers))
         tracker.artifact("results.json", json.dumps(summary.to_dict(), ensure_ascii=False, indent=1))
@@ -384,30 +377,15 @@ def log_run(
         tracker.end(stopped=bool(stopped))
 
 
-def _group_metrics(group: GroupSummary, suffix: str) -> Iterator[tuple[str, float]]:
-    yield from ((f"answers/{f.name}{suffix}", float(getattr(group, f.name))) for f in fields(Tally))
-    yield from ((f"cost/{name}{suffix}", mean) for name, mean in group.cost.items())
-    for name, metric in group.metrics.items():
-        counts = {"n": metric.n, "failed": metric.failed, "not_measurable": metric.not_measurable}
-        for measure, value in {**metric.measures, **counts}.items():
-            yield f"{name}/{measure}{suffix}", float(value)
-
-
 def _row(question: QuestionResult) -> dict[str, Any]:
-    answer = question.answer
+    a = question.answer
     row: dict[str, Any] = {
-        "id": question.id,
-        "question": question.question,
-        "question_type": str(question.question_type or ""),
-        "subset": question.subset,
-        "answer": answer.answer if answer else None,
-        "error": question.error,
-        "fallback": answer.fallback if answer else "",
-        "answered": str(answer.answered) if answer else "",
-        "grounded": answer.grounded if answer else None,
-        "lm_calls": answer.usage.lm_calls if answer else None,
-        "seconds": answer.seconds if answer else None,
-    }
+        "id": question.id, "question": question.question, "question_type": str(question.question_type or ""),
+        "subset": question.subset, "answer": a.answer if a else None, "error": question.error,
+        "fallback": a.fallback if a else "", "answered": str(a.answered) if a else "",
+        "grounded": a.grounded if a else None, "lm_calls": a.usage.lm_calls if a else None,
+        "seconds": a.seconds if a else None,
+    }  # fmt: skip
     for name, result in question.metrics.items():
         row |= {f"{name}/{measure}": value for measure, value in result.measures.items()}
         row |= {f"{name}/score": result.score, f"{name}/feedback": result.feedback, f"{name}/problem": result.problem}

@@ -34,7 +34,7 @@ from typedrag.programs.compiled import without_secrets
 from typedrag.programs.loading import ProgramSource
 from typedrag.programs.options import TYPE_CLASSIFIERS
 from typedrag.retrieval import reranker_identity
-from typedrag.runs import AnyOf, MaxCalls, MaxTokens, Stopper
+from typedrag.runs import Limits, Stopper
 
 COMPILE, TYPES = "compile", "types"
 
@@ -87,8 +87,7 @@ class CompileResources:
     def stop(self) -> Stopper:
         """Stops the compile at its limits, less what the types of questions have cost."""
         (calls, tokens), spent = self.limits, self.spent_on_types
-        left = MaxCalls(max(1, calls - spent.usage.lm_calls))
-        return AnyOf(left, MaxTokens(max(1, tokens - spent.tokens))) if tokens else left
+        return Limits(max(1, tokens - spent.tokens) if tokens else None, max(1, calls - spent.usage.lm_calls))
 
     @cached_property
     def base(self) -> Program | None:

@@ -15,7 +15,7 @@ from typedrag.lms.cost import CostTracker, Spending, track_cost
 from typedrag.lms.lm import PerLMAdapter, with_cache
 from typedrag.lms.replies import use_reply_store
 from typedrag.optimizers.compile.teleprompters.limiter import CallLimiter, Faulted, Ledger, LimitReached, Stopped
-from typedrag.runs import AnyOf, MaxCalls
+from typedrag.runs import AnyOf, Limits
 
 
 class Asked:
@@ -56,7 +56,7 @@ class Asked:
 @pytest.mark.parametrize("keep", [True, False])
 def test_no_call_is_made_beyond_the_budget(keep, tmp_path):
     """Of threads that ask at once, and of LMs whose replies are not cached, such as a judge's."""
-    with Asked(tmp_path, Engine(seconds=0.02), MaxCalls(5), keep) as asked:
+    with Asked(tmp_path, Engine(seconds=0.02), Limits(lm_calls=5), keep) as asked:
         said = asked.ask_at_once([f"Why {n}?" for n in range(12)])
         assert sum(isinstance(s, LimitReached) for s in said) == 7
         assert len(asked.engine.requests) == asked.account.spent.usage.lm_calls == 5
@@ -68,7 +68,7 @@ def test_no_call_is_made_beyond_the_budget(keep, tmp_path):
 @pytest.mark.parametrize("charged", [True, False])
 def test_a_call_that_ends_leaves_the_next_its_place(charged):
     account = CostTracker()
-    limiter = CallLimiter(MaxCalls(2 if charged else 1), account)
+    limiter = CallLimiter(Limits(lm_calls=2 if charged else 1), account)
     lm = dspy.LM("tiny/lm", cache=False)
     limiter.on_lm_start("first", lm, {})
     if charged:  # before DSPy says that it has ended
