@@ -158,3 +158,11 @@ def test_nothing_sticks_out_at_the_side(opened, width):
         assert opened.execute_script("return document.documentElement.scrollWidth") <= width
     finally:
         opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_the_page_s_policy_stops_what_would_get_through(opened):
+    opened.execute_script(
+        "const s = document.createElement('script'); s.textContent = 'window.harmed = 1'; document.body.append(s)"
+    )
+    assert opened.execute_script("return window.harmed") is None
+    assert "Content Security Policy" in opened.get_log("browser")[0]["message"]

@@ -533,3 +533,12 @@ def test_axe_finds_nothing_to_mend(page):
     assert violations() == []
     page.at(".cite").click()
     assert violations() == []
+
+
+def test_the_policy_stops_what_would_get_through(page):
+    page.problems = ("Content Security Policy",)
+    page.do("const s = document.createElement('script'); s.textContent = 'window.harmed = 1'; document.body.append(s)")
+    page.do("document.body.setAttribute('style', 'color: red')")
+    assert page.do("return window.harmed") is None
+    said = [entry["message"] for entry in page.browser.get_log("browser")]
+    assert len([message for message in said if "Content Security Policy" in message]) >= 2

@@ -1,5 +1,11 @@
+import os
 import signal
+import socket
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +13,7 @@ import httpx
 import pytest
 
 from tests.lm_server import lm_server
+from tests.mlflow_stores import new_store
 from tests.serving.otlp import Receiver, receiver
 from tests.serving.process import process
 from typedrag.core.errors import InputError
@@ -99,3 +106,52 @@ def test_a_protocol_that_is_not_spoken_is_refused(monkeypatch):
     tracing = open_tracing(Settings())
     assert tracing is not None
     tracing.close()
+
+
+def test_mlflow_takes_the_spans_and_shows_question_and_answer(sample_index, tmp_path):
+    mlflow = pytest.importorskip("mlflow")
+    with mlflow_server(tmp_path) as uri:
+        client = mlflow.MlflowClient(uri)
+        experiment = client.create_experiment("answers")
+        variables = {
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{uri}/v1/traces",
+            "OTEL_EXPORTER_OTLP_HEADERS": f"x-mlflow-experiment-id={experiment}",
+        }
+        arguments = ("--program", "typed_rag", "--index", str(sample_index), "--log-questions")
+        with lm_server() as lm, process(lm, tmp_path / "cache", *arguments, **variables) as server:
+            reply = server.ask(QUESTION)
+            server.process.send_signal(signal.SIGTERM)
+            assert server.wait() == 143
+        traces = client.search_traces([experiment])
+    [trace] = [trace for trace in traces if trace.data.spans[0].name == "POST /v1/answer"]
+    answer = Answer.from_dict(reply.json())
+    [root] = [span for span in trace.data.spans if span.parent_id is None]
+    assert (root.inputs, root.outputs) == (QUESTION, answer.answer)
+    assert root.attributes["typedrag.request_id"] == reply.headers["X-Request-ID"]
+    names = [step.name for top in answer.steps for step in top.walk() if step.name != "query"]
+    assert sorted(span.name for span in trace.data.spans if span is not root) == sorted(names)
+
+
+@contextmanager
+def mlflow_server(folder: Path) -> Iterator[str]:
+    """The address of MLflow's server, which runs within and keeps its files in a folder."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    store = new_store(folder / "store")
+    words = ["server", "--backend-store-uri", store, "--port", str(port), "--workers", "1"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "mlflow", *words], stderr=subprocess.DEVNULL, start_new_session=True
+    ) as server:
+        try:
+            uri, until = f"http://127.0.0.1:{port}", time.monotonic() + 100
+            while True:
+                try:
+                    httpx.get(f"{uri}/health").raise_for_status()
+                    break
+                except httpx.HTTPError:
+                    assert time.monotonic() < until
+                    time.sleep(0.2)
+            yield uri
+        finally:
+            os.killpg(server.pid, signal.SIGTERM)
