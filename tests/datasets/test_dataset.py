@@ -114,3 +114,9 @@ def test_unknown_names_and_options_are_refused():
         load_dataset("nf-cats", fields={})
     with pytest.raises(InputError, match=r"dataset 'sample' has no option 'subset'. Its options: none"):
         load_dataset("sample", subset="nq")
+
+
+def test_small_strata_get_into_every_split():
+    dataset = dataset_of({f"q{n}": (f"subset {n}", None) for n in range(400)})
+    sizes = [len(dataset.split(name)) for name in SPLITS]
+    assert sizes == [pytest.approx(200, abs=40), pytest.approx(100, abs=35), pytest.approx(100, abs=35)]

@@ -42,3 +42,9 @@ def test_the_authors_files(shared_data):
     valid = Counter(e.question_type for e in dataset.examples if e.subset == "valid")
     assert (valid[QuestionType.FACTOID], valid[QuestionType.COMPARISON]) == (617, 14)
     assert Counter(e.question_type for e in dataset.split("test")) == valid  # the authors' own
+
+
+def test_a_row_that_is_there_twice_is_listed(tmp_path):
+    file = write(tmp_path / "train.csv", TRAIN + "mturk,NOT-A-QUESTION,Hello\n")
+    dataset = load_dataset("nf-cats", file)
+    assert (len(dataset.examples), dataset.skipped) == (2, (f"{file}, line 4: it repeats {file}, line 3",))

@@ -194,3 +194,17 @@ def test_a_wait_between_two_tries_holds_no_slot_of_another_server(server, monkey
         assert ask(open_lm("vllm:stub", api_base=other.api_base, cache=False))[0].answer
         assert not waiting.done()
         assert waiting.result(20)[0].answer
+
+
+def test_prices_and_tokens_are_charged_where_the_call_is_made(server):
+    lm = open_lm("openai/gpt-4o-mini", api_base=server.api_base, api_key="sk-1234567890", cache=False)
+    answer, spent = ask(lm)
+    assert answer.usage == spent.usage == Usage(1, 100, 10)
+    assert spent.cost == pytest.approx(100 * 0.15e-6 + 10 * 0.6e-6)
+
+
+def test_an_lm_may_have_no_timeout(server):
+    server.reply = lambda call: (503, "busy") if len(server.calls) == 1 else None
+    server.retry_after = "0"
+    assert ask(open_lm("vllm:stub", api_base=server.api_base, cache=False, timeout=None))[0].answer
+    assert len(server.calls) == 2

@@ -104,3 +104,15 @@ def test_a_table_of_prices_that_cannot_be_used_is_refused_before_a_call(server, 
     with pytest.raises(InputError, match=re.escape(said)):
         open_lm("vllm:stub", api_base=server.api_base)
     assert not server.calls
+
+
+def test_what_a_cache_answers_costs_nothing(server, tmp_path):
+    dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=True)
+    try:
+        with use_lm(track_calls(open_lm("vllm:stub", api_base=server.api_base, cache=True))):
+            for calls in (1, 0):
+                with track_cost(CostTracker()) as account:
+                    DirectLM()(question="Why?")
+                assert account.spent.usage.lm_calls == calls
+    finally:
+        dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)

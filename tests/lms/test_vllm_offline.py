@@ -127,3 +127,14 @@ def test_its_replies_are_of_its_options_and_its_adapter(batches, monkeypatch):
         sources.add(str(lm_source(open_lm(f"vllm-offline:{spec}"))))
     assert len(sources) == 4
     assert str(lm_source(open_lm("vllm-offline:m+a=two"))) in sources
+
+
+def test_a_call_that_is_refused_does_not_part_the_others(batches, lm):
+    with ThreadPoolExecutor(64) as pool:
+        asked = [pool.submit(ask, lm, "refused" if n == 40 else f"why {n}") for n in range(64)]
+        time.sleep(0.5)
+        batches.open.set()
+        refused = [call for call in asked if call.exception(30)]
+    assert refused == [asked[40]]
+    answered = [batch for batch in batches.made if not any("refused" in prompt for prompt in batch)]
+    assert sum(map(len, answered)) == 63 and len(answered) <= 10

@@ -1,3 +1,4 @@
+import warnings
 from functools import partial
 from itertools import combinations
 
@@ -11,6 +12,7 @@ from typedrag.metrics.estimate import (
     binary_agreement,
     bootstrap_estimate,
     kendall,
+    label_agreement,
     mean_estimate,
     pairwise_order_accuracy,
     spearman,
@@ -128,3 +130,55 @@ def test_yes_or_no_is_that_of_scikit_learn(seen: list[tuple[bool, bool]]) -> Non
             assert found[name].value == pytest.approx(score(actual, given_))
             ends = found[name].interval
             assert ends is None or 0 <= ends[0] <= ends[1] <= 1
+
+
+def test_paired_samples_stay_paired() -> None:
+    numbers = list(np.random.default_rng(0).random(30))
+    estimate = bootstrap_estimate(lambda x, y: float(np.mean(x - y)), numbers, numbers)
+    assert estimate is not None and (estimate.value, estimate.low, estimate.high) == (0, 0, 0)
+    with pytest.raises(ValueError, match="30, 29"):
+        bootstrap_estimate(lambda x, y: 0.0, numbers, numbers[1:])
+
+
+def test_both_ways_to_a_mean_agree() -> None:
+    numbers = list(np.random.default_rng(0).random(60))
+    one, other = mean_estimate(numbers), bootstrap_estimate(np.mean, numbers)
+    assert one is not None and other is not None
+    assert (one.low, one.high) == pytest.approx((other.low, other.high), abs=0.01)
+
+
+def test_undefined_resamples_are_left_out_without_a_warning() -> None:
+    def share_of_ones(x: np.ndarray) -> float:
+        return float((x == 1).sum() / x.sum()) if x.sum() else float("nan")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        estimate = bootstrap_estimate(share_of_ones, [0] * 9 + [1])
+        assert bootstrap_estimate(share_of_ones, [0, 0]) is None
+    assert estimate is not None and (estimate.low, estimate.high) == (1, 1)
+
+
+def test_order_of_pairs_is_that_of_somers() -> None:
+    """With one group, 2 x accuracy - 1 is Somers' D of the scores, given the labels."""
+    from scipy.stats import somersd
+
+    found = pairwise_order_accuracy(SCORES, LABELS, groups=["q"] * 80)
+    assert found is not None and found.value == pytest.approx((1 + somersd(LABELS, SCORES).statistic) / 2)
+
+
+def test_what_is_undefined_is_none() -> None:
+    for measure in (spearman, kendall):
+        assert measure([1, 1, 1], [1, 2, 3]) is measure([1, 2, 3], [1, 1, 1]) is measure([], []) is None
+    assert pairwise_order_accuracy([1, 2], [1, 1], groups="qq") is None
+    assert pairwise_order_accuracy([1, 2], [1, 2], groups="pq") is None
+
+
+@quick
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abcd")), min_size=1, max_size=12))
+def test_labels_are_those_of_scikit_learn(seen: list[tuple[str, str]]) -> None:
+    from typedrag.metrics.labels import accuracy, macro_f1
+
+    actual, given_ = zip(*seen, strict=True)
+    found = label_agreement(actual, given_)
+    assert found["accuracy"].value == pytest.approx(accuracy(actual, given_))
+    assert found["macro_f1"].value == pytest.approx(macro_f1(actual, given_))

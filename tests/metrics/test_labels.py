@@ -105,3 +105,10 @@ def test_a_query_or_a_list_of_them_in_the_types_of_the_signatures():
         one(dspy.Example(question="x"), dspy.Prediction(query="y"))
     with pytest.raises(NotMeasurable):
         one(dspy.Example(query="x"), dspy.Prediction())
+
+
+@pytest.mark.parametrize("labels", [([], []), (["core"], [])])
+def test_labels_that_do_not_compare(labels: tuple[list[str], list[str]]) -> None:
+    for measure in (accuracy, macro_f1, confusion):
+        with pytest.raises(ValueError, match="do not compare"):
+            measure(*labels)

@@ -3,6 +3,8 @@ from typing import ClassVar
 
 import dspy
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.metrics.scripted_judge import scripted_judge
 from typedrag.core.errors import InputError, NotMeasurable, StepFailed
@@ -185,3 +187,12 @@ def test_what_a_judge_alone_risks_is_said(spec, said):
     risk = objective_risk(parse_objective(spec))
     assert risk.startswith(said) and bool(risk) == bool(said)
     assert not risk or (risk.endswith("; add truthfulness=1") and "\n" not in risk)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(1e-6, 1e6)), min_size=1, max_size=6))
+def test_the_score_lies_between_the_least_and_the_greatest(parts):
+    found = Objective([(metric(f"m{i}", score), weight) for i, (score, weight) in enumerate(parts)])(
+        EXAMPLE, PREDICTION
+    )
+    scores = [score for score, _ in parts]
+    assert min(scores) - 1e-9 <= found.score <= max(scores) + 1e-9 and 0 <= found.score <= 1

@@ -9,7 +9,7 @@ from typedrag.core.errors import NotMeasurable
 from typedrag.core.records import Reference
 from typedrag.metrics import build_metric
 from typedrag.metrics.metric import Scored
-from typedrag.metrics.overlap import exact_match, found_entities, is_short, says, token_f1
+from typedrag.metrics.overlap import contains, exact_match, found_entities, is_short, says, token_f1
 
 texts = st.text("ab c.", max_size=20)
 answers = st.lists(texts, min_size=1, max_size=4)
@@ -136,3 +136,15 @@ def test_any_alias_will_do() -> None:
 def test_each_entity_of_a_compound_answer_is_counted_by_itself() -> None:
     assert is_short("one two three four five six && seven eight nine ten eleven twelve")
     assert not is_short("one two three four five six seven eight nine")
+
+
+def test_any_gold_answer_is_right() -> None:
+    gold = {"answers": ("NYC", "New York City")}
+    assert _score("exact-match", "new york city", **gold).score == 1
+    assert _score("accuracy", "In NYC, I think", **gold).score == 1
+
+
+def test_a_gold_answer_without_a_word_is_in_nothing() -> None:
+    assert not contains("anything", "the")
+    assert found_entities("anything", ["&&"]) == (0, 0)
+    assert _score("accuracy", "anything", answers=("&&",)).score == 0

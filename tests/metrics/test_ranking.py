@@ -194,3 +194,18 @@ def test_cycles(steps: tuple[Step, ...], cycles: int) -> None:
 def test_what_two_passages_cover_counts_once() -> None:
     """The third's weights are 1 - (0.6, 0.4): what is covered so far is the maximum, not the sum (eq. 13)."""
     assert comprehensiveness([0, 1, 2], [[0.6, 0.2], [0.4, 0.4], [0.0, 1.0]]) == pytest.approx(0.8 + 0.4 + 0.6)
+
+
+def test_repeated_unknown_and_absent_passages() -> None:
+    relevance = {"a": 1, "b": 1}
+    assert ranking_measures(["x", "x", "a"], relevance, k=2)["recall"] == 0.5
+    assert ranking_measures(["a", "x", "a"], relevance)["mrr"] == 1
+    assert ranking_measures([], relevance) == {"recall": 0, "mrr": 0, "map": 0, "ndcg": 0}
+    with pytest.raises(ValueError, match="relevant"):
+        ranking_measures(["a"], {"a": 0})
+
+
+def test_lists_that_are_none() -> None:
+    with pytest.raises(ValueError, match="twice"):
+        ncom([0, 0], [[0.5], [0.5]])
+    assert greedy_ranking([[0.5]], 3) == [0]

@@ -13,7 +13,7 @@ from typedrag.core.errors import RetrievalError, TypedRAGError
 from typedrag.core.records import Reference
 from typedrag.lms import models
 from typedrag.metrics import build_metric
-from typedrag.metrics.similarity import KINDS, _Tokenizer, bertscore, com_rouge, cosine, rouge
+from typedrag.metrics.similarity import KINDS, BERTScore, _Tokenizer, bertscore, com_rouge, cosine, rouge
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -185,3 +185,14 @@ def test_it_is_greedy_matching_of_tokens(minilm: Path) -> None:
 def test_a_model_of_bertscore_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(TypedRAGError, match="nowhere"):
         bertscore("a", ["b"], str(tmp_path / "nowhere"))
+
+
+def test_com_rouge_needs_words() -> None:
+    with pytest.raises(ValueError, match="no sub-answer"):
+        com_rouge("text", [" "])
+
+
+def test_the_metric_takes_the_best_of_the_gold_answers(minilm: Path) -> None:
+    example = dspy.Example(answers=("The bank raised its rates.", "Leaves turn red."))
+    scored = build_metric("bertscore", model="all-minilm-l6-v2")(example, dspy.Prediction(answer="Leaves turn red."))
+    assert scored.score == pytest.approx(1, abs=1e-4) and tuple(scored.measures) == BERTScore.measures

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.metrics.scripted_judge import scripted_judge
-from typedrag.core.errors import InputError, NotMeasurable
+from typedrag.core.errors import InputError, NotMeasurable, StepFailed
 from typedrag.core.question_types import SubQuestionType
 from typedrag.core.records import ELSEWHERE, Passage, Step, SubQuestion
 from typedrag.lms import models
@@ -395,3 +395,30 @@ def test_a_judge_that_asks_an_lm_needs_a_scorer(options):
     with pytest.raises(InputError, match="'coverage' needs a scorer"):
         SubQuestionCoverage.check_scorer(None, **options)
     SubQuestionCoverage.check_scorer(None)
+
+
+def test_pooled_is_not_the_mean_of_questions() -> None:
+    one, other = [Judged(CORE, True)], [Judged(CORE, False)] * 3
+    assert answer_coverage(one + other, CORE) == 0.25
+    assert (answer_coverage(one, CORE), answer_coverage(other, CORE)) == (1, 0)
+
+
+@given(judgments(), st.randoms())
+def test_measures_are_bounded_whatever_the_order(judged: list[Judged], random) -> None:
+    measures = coverage_measures(judged)
+    assert measures == pytest.approx(coverage_measures(random.sample(judged, len(judged))))
+    for name, value in measures.items():
+        low = -1 if name in ("frequency_correlation", "position_alignment") else 0
+        assert low <= value <= 1
+
+
+def test_what_retrieves_nothing_still_has_metrics() -> None:
+    judged = [Judged(CORE, True), Judged(CORE, False)]
+    assert coverage_measures(judged) == {"core": 0.5, "retrieved_core": 0.0, "retrieval_potential": 1.0}
+
+
+def test_a_judge_that_cannot_be_read_is_a_failure_and_is_asked_again(kept):
+    with pytest.raises(StepFailed, match="judge coverage"):
+        coverage(replies={FindAnswers: "I cannot say."})
+    _, engine = coverage()
+    assert engine.prompts

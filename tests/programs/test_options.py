@@ -166,3 +166,12 @@ def test_modules_is_one_switch_that_other_options_override():
     assert Options.model_validate(by_signatures.model_dump()) == by_signatures
     with pytest.raises(InputError, match="option modules cannot be 'all'"):
         Options().with_given({"modules": "all"})
+
+
+def test_unknown_and_misfit_options_are_refused():
+    with pytest.raises(ValidationError):
+        Options(topk=3)
+    with pytest.raises(ValidationError):
+        Options(top_k=0)
+    with pytest.raises(ValidationError):
+        Options().top_k = 4

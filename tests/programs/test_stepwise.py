@@ -75,3 +75,11 @@ def test_complexity_decides(route, asked, cycles):
 def test_an_unknown_complexity_is_a_single_step():
     answer, _ = ask(AdaptiveRAG(Numbered(), options=Options(retries=0)), JudgeComplexity={"route": "compound"})
     assert answer.route == "single-step" and "taken as single-step" in answer.fallback
+
+
+def test_one_call_is_left_for_the_answer():
+    answer, asked = ask(
+        IRCoT(Numbered(), options=Options(max_lm_calls=4)), ReasonOneStep=thoughts(*[f"Thought {n}." for n in range(9)])
+    )
+    assert asked == ["ReasonOneStep"] * 3 + ["AnswerFromPassages"]
+    assert answer.fallback == ""

@@ -145,3 +145,10 @@ def test_what_the_demonstration_is_about_is_copied_but_not_how_it_asks(question,
 def test_of_a_debate_s_demonstration_the_sides_are_not_its_topic():
     [topic] = copyable_prompt(predictor(FrameDebate), "Should pupils wear a uniform?").topics
     assert topic == {"wild", "anim", "zoo"}
+
+
+def test_only_as_many_as_allowed_are_kept_in_order():
+    sub_queries = [f"Is bread dense by cause {n}?" for n in "abcd"]
+    sifted = filter_sub_queries(QUESTION, sub_queries, prompt=Prompt(), limit=2)
+    assert sifted.kept == sub_queries[:2]
+    assert len(sifted.dropped) == 2

@@ -123,3 +123,17 @@ def test_a_sentence_that_is_named_is_the_fragment(per_call, calls):
 def test_a_sentence_that_the_text_has_not_cannot_be_named():
     with pytest.raises(StepFailed, match="judge coverage"):
         pointed(lambda prompt: {"verdicts": dict.fromkeys(sub_questions(prompt), 4)}, retries=0)
+
+
+def test_being_asked_again_is_past_the_cache():
+    wrong = {**SAID, "Who invented bread?": {"fragment": "Egyptians", "answered": True}}
+    wrong = dict.fromkeys(wrong, wrong["Who invented bread?"])
+    lm, engine = scripted_judge({FindAnswers: by_question(wrong)}, cache=True, temperature=0.0)
+    dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=True)
+    try:
+        with use_lm(lm):
+            for _ in range(2):
+                CoverageJudge()(TEXT, QUESTIONS)
+    finally:
+        dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
+    assert len(engine.prompts) == 2

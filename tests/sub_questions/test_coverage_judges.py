@@ -1,3 +1,5 @@
+from math import exp
+
 import pytest
 
 from tests.metrics.scripted_judge import scripted_judge
@@ -5,16 +7,17 @@ from typedrag.core.errors import InputError, RetrievalError
 from typedrag.lms import models
 from typedrag.lms.lm import use_lm
 from typedrag.retrieval import rerankers
-from typedrag.retrieval.local_models import local_model
+from typedrag.retrieval.local_models import LogisticModel, local_model
 from typedrag.signatures.sub_question_coverage import FindAnswers
 from typedrag.sub_questions.coverage_judge import (
+    WEIGHTS,
     CascadeCoverageJudge,
     CoverageJudge,
     SentenceCoverageJudge,
     SimilarityCoverageJudge,
     build_coverage_judge,
 )
-from typedrag.sub_questions.evidence import find_evidence, find_kind
+from typedrag.sub_questions.evidence import FEATURES, Evidence, find_evidence, find_kind
 
 TEXT = (
     "Shakespeare wrote his plays in London. He coined around 1,700 words that are still used. "
@@ -100,3 +103,10 @@ def test_without_the_model_it_is_said_how_to_get_it(monkeypatch, tmp_path):
     monkeypatch.setattr(rerankers, "_shared", local_model(rerankers.open_reranker))
     with pytest.raises(RetrievalError, match="typedrag models fetch all-minilm-l6-v2"):
         SimilarityCoverageJudge()(text=TEXT, sub_questions=[COVERED])
+
+
+def test_the_probability_is_the_logistic_of_the_weighed_evidence():
+    weights = LogisticModel(intercept=-2.0, weights={**dict.fromkeys(FEATURES, 0.0), "words": 3.0, "kind": 0.5})
+    evidence = Evidence("", sentence=0.9, two_sentences=0.9, text=0.9, words=0.5, kind=1.0)
+    assert weights.probability(evidence.features) == pytest.approx(1 / (1 + exp(-(-2 + 1.5 + 0.5))))
+    assert set(LogisticModel.load(WEIGHTS).weights) == set(FEATURES)

@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from typedrag.experiments.judges.pairwise import (
     write_pairwise,
 )
 from typedrag.experiments.results import QuestionResult, Run
+from typedrag.lms.lm import lm_identity
 from typedrag.lms.replies import use_reply_store
 from typedrag.metrics.judges.preference import PairwiseOutcome, Verdicts
 from typedrag.signatures.judging import CompareAnswers
@@ -137,3 +139,9 @@ def test_a_file_that_holds_no_comparison_is_named(tmp_path, text):
     file.write_text(text)
     with pytest.raises(InputError, match=r"pairwise\.json is no pairwise comparison"):
         read_pairwise(file)
+
+
+def test_keys_and_addresses_are_not_written():
+    lm = dspy.LM("openai/x", api_key="sk-secret", api_base="http://secret", temperature=0.0)
+    data = json.dumps(PairwiseComparison((), lm_identity(lm), ()).to_dict())
+    assert "secret" not in data and "openai/x" in data

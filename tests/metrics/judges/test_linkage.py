@@ -247,3 +247,14 @@ def test_who_answers_hears_of_what_its_sources_say_and_it_does_not():
     assert "No better one says: «Ovens get very hot.»" in said
     full = "Yeast turns sugar into gas, and gluten, a net, holds its bubbles."
     assert "sources" not in heard(PredictorCall(Role.ANSWERER, sources=sources, written=full))
+
+
+def test_certainty_and_ignorance() -> None:
+    assert expected_rank({3: 1e-300}) == 3
+    assert expected_rank(dict.fromkeys(range(1, 5), 0.001)) == pytest.approx(2.5)
+
+
+@pytest.mark.parametrize("odds", [{}, {1: 0.0}, {0: 1.0}, {1: -0.1, 2: 0.5}, {1: float("nan")}])
+def test_no_rank_comes_from_no_odds(odds: dict[int, float]) -> None:
+    with pytest.raises(ValueError, match=r"probability|count from 1"):
+        expected_rank(odds)

@@ -220,3 +220,26 @@ def test_what_lacks_two_answers_cannot_be_measured():
         Preference(lm).require(dspy.Example(id="q", question="Why?", references=(Reference("One.", 1),)))
     with pytest.raises(InputError, match="needs a scorer"):
         Preference(None, lm_judge=True)
+
+
+def test_what_is_fitted_to_chance_is_no_better_than_chance():
+    """The accuracy on the pairs that weights were chosen by is too good; that of the cross-validation is not."""
+    differences = pairs(60, (0.0, 0.0, 0.0), noise=1.0)
+    fitted = points(differences, best_weights(differences)[None]).mean()
+    assert fitted > 0.58
+    assert cross_validated(differences, [f"q{n}" for n in range(60)]) < fitted - 0.05
+
+
+def test_equal_answers_are_a_tie_that_costs_nothing():
+    verdicts, engine = compare(AssertionError("asked"), other=GOOD)
+    assert verdicts == Verdicts("tie", "tie", 0.5)
+    assert not engine.prompts
+
+
+def test_one_order_that_failed_is_asked_again_alone(tmp_path):
+    with use_reply_store(tmp_path / "replies"):
+        with pytest.raises(StepFailed):
+            compare(lambda prompt: prefers_good(prompt) if prompt.index(GOOD) < prompt.index(BAD) else "?")
+        verdicts, engine = compare(prefers_good)
+    assert verdicts == Verdicts("first", "second")
+    assert len({prompt.partition("Respond")[0] for _, prompt in engine.prompts}) == 1

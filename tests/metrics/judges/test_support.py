@@ -136,3 +136,9 @@ def test_an_lm_is_asked_once_for_all_sentences_and_never_again(tmp_path) -> None
 def test_verdicts_that_cannot_be_read_are_a_failure(reply) -> None:
     with scripted({JudgeSupport: reply}), pytest.raises(StepFailed, match="support"):
         LMSupport().verdicts("Why?", ["Yeast."], BREAD)
+
+
+def test_each_sentence_has_its_verdict_and_any_source_will_do() -> None:
+    sentences = ["The bank raised its rates.", "Texas joined the Confederate States in 1861.", "Yeast makes gas."]
+    assert EmbeddingSupport().verdicts("?", sentences, [*BREAD, *TEXAS])[:2] == [NOT_STATED, SUPPORTED]
+    assert EmbeddingSupport().verdicts("?", [], BREAD) == []

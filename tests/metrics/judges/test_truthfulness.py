@@ -2,6 +2,8 @@ import json
 
 import dspy
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.metrics.scripted_judge import scripted_judge
 from typedrag.core.errors import InputError, NotMeasurable
@@ -151,3 +153,25 @@ def test_each_predictor_hears_what_it_can_mend(role, sources, said) -> None:
     scored = metric.score(SHORT, prediction)
     assert "Aksel Sandemose" in scored.feedback and "would have been better" in scored.feedback
     assert said in metric.predictor_feedback(PredictorCall(role, sources=sources), SHORT, prediction, scored)
+
+
+def test_a_compound_answer_is_right_with_all_its_entities_alone() -> None:
+    example = SHORT.copy(answers=("1651 && Rachael",))
+    assert score(example, "Rachael, in 1651.").measures["truthfulness"] == 1
+    assert score(example, "Rachael, in 1652.").measures["truthfulness"] == -1
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from(list(SupportVerdict)), max_size=6),
+    st.sampled_from(list(Answered)),
+    st.sampled_from([SHORT, NO_GOLD, SHORT.copy(answers=("yes",))]),
+)
+def test_a_score_is_between_0_and_1_and_follows_from_right_and_wrong(verdicts, answered, example) -> None:
+    words = ("First", "Second", "Third", "Fourth", "Fifth", "Sixth")
+    told = {f"{word} thing.": verdict for word, verdict in zip(words, verdicts, strict=False)}
+    scored, _ = supported(told, example, passages=PASSAGES, answered=answered)
+    measures = scored.measures
+    assert 0 <= scored.score <= 1 and scored.score == pytest.approx((measures["truthfulness"] + 1) / 2)
+    assert measures["truthfulness"] == pytest.approx(measures["right"] - measures["wrong"])
+    assert measures["not_answered"] in (0, 1) and measures["right"] + measures["wrong"] + measures["not_answered"] <= 1

@@ -1,4 +1,5 @@
 import json
+import pickle
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -317,3 +318,25 @@ def test_without_an_index_it_can_be_checked_and_not_asked(folder):
     assert read.build(Spy(), options=Options(top_k=2)).options.top_k == 2
     with pytest.raises(RetrievalError, match="without an index"):
         requests(build_without_index("rag"))
+
+
+def test_a_pickle_is_no_part_of_anything(folder):
+    class Bomb:
+        def __reduce__(self):
+            return (pytest.fail, ("unpickled",))
+
+    (folder / "program.pkl").write_bytes(pickle.dumps(Bomb()))
+    Compiled.read(folder).build(Spy())
+    (folder / "state.json").write_bytes(pickle.dumps(Bomb()))
+    assert "state.json is not JSON" in refused(folder)
+
+
+@pytest.mark.parametrize("part", [None, "program.json", "state.json", "signatures.json"])
+def test_only_compiled_programs_are_replaced(folder, part):
+    if part:
+        (folder / part).write_bytes(b"{" if part != "program.json" else (folder / part).read_bytes())
+    save_compiled(compiled("rag"), folder)
+    assert Compiled.read(folder).program == "rag"
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="holds something else than a compiled program"):
+        save_compiled(compiled("rag"), folder)

@@ -129,3 +129,18 @@ def test_what_is_no_file_is_a_missing_part(tmp_path):
         assert not has_file(tmp_path, name)
         with pytest.raises(InputError, match="lacks its part"):
             read_json(tmp_path, name, "x")
+
+
+def test_all_texts_are_redacted(tmp_path):
+    write_files(
+        tmp_path / "b", {"head.json": {"k-secret": ["secret", {"x": "a secret"}]}}, lambda t: t.replace("secret", "…")
+    )
+    assert read_json(tmp_path / "b", "head.json", "x") == {"k-…": ["…", {"x": "a …"}]}
+
+
+def test_a_link_stays_a_link(tmp_path):
+    write_files(tmp_path / "real", PARTS)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    write_files(tmp_path / "link", {**PARTS, "state.json": 2})
+    assert (tmp_path / "link").is_symlink()
+    assert read_json(tmp_path / "real", "state.json", "x") == 2

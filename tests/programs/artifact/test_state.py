@@ -1,9 +1,15 @@
 import dspy
 import pytest
+from hypothesis import given, settings
 
+from tests.programs.compiling import compiled_programs
+from tests.programs.ways import PUBLISHED
 from typedrag.core.errors import InputError
-from typedrag.programs.artifact import STATE, dump_state, load_state, named_predictors, signature_fields
+from typedrag.lms.adapter import SchemaAdapter
+from typedrag.programs import Options
+from typedrag.programs.artifact import STATE, dump_state, fingerprint, load_state, named_predictors, signature_fields
 from typedrag.programs.compiled import build_without_index
+from typedrag.signatures.fields import PromptPassage
 
 REASON = "strategies['reason'].decomposer"
 ANSWER = "strategy.answer.predict"
@@ -16,6 +22,20 @@ def copied(program: dspy.Module) -> dspy.Module:
     fresh = build_without_index(program.name, program.options)
     load_state(fresh, read, signature_fields(program))
     return fresh
+
+
+def prompts(program: dspy.Module) -> dict[str, list[str]]:
+    """What each predictor sends, by DSPy's adapters and by typedrag's."""
+    made = {}
+    for name, predictor in named_predictors(program).items():
+        signature = predictor.signature
+        inputs = {field: INPUTS.get(field, "x") for field in signature.input_fields}
+        adapters = (SchemaAdapter(), dspy.ChatAdapter(), dspy.JSONAdapter())
+        made[name] = [repr(a.format(signature, predictor.demos, dict(inputs))) for a in adapters]
+    return made
+
+
+INPUTS = {"question": "Why does dough rise?", "passages": [PromptPassage(number=1, title="", text="Yeast.")]}
 
 
 def test_written_demonstrations_are_part_of_the_state_and_give_way_to_compiled_ones():
@@ -74,3 +94,53 @@ def test_a_state_that_goes_with_other_signatures_is_refused():
     fewer = changed(state, ANSWER, signature={"instructions": "", "fields": []})
     with pytest.raises(InputError, match="has changed since: its fields have other texts"):
         load_state(program, fewer, shapes)
+
+
+def test_addresses_and_keys_of_a_predictor_are_no_part_of_its_state(caplog):
+    program = build_without_index("rag")
+    predictor = named_predictors(program)[ANSWER]
+    predictor.config = {"api_key": "sk-planted", "api_base": "http://planted", "temperature": 0.5}
+    predictor.lm = dspy.LM("openai/x", api_key="sk-planted", api_base="http://planted", extra_headers={"x": "planted"})
+    saved = STATE.dump_json(dump_state(program)).decode()
+    assert "planted" not in saved
+    assert "left out its settings api_base, api_key" in caplog.text
+    assert named_predictors(copied(program))[ANSWER].config == {"temperature": 0.5}
+
+
+@settings(max_examples=10)
+@given(compiled_programs())
+def test_a_restored_program_sends_the_same_prompts_to_the_letter(program):
+    restored = copied(program)
+    assert prompts(restored) == prompts(program)
+    assert dump_state(restored) == dump_state(program)
+    assert fingerprint(dump_state(restored)) == fingerprint(dump_state(program))
+    before, after = named_predictors(program), named_predictors(restored)
+    assert list(before) == list(after)
+    for name, predictor in before.items():
+        assert after[name].config == predictor.config
+        assert after[name].lm is None
+
+
+@pytest.mark.parametrize(
+    ("saved", "loaded", "said"),
+    [
+        (Options(), PUBLISHED, f'no longer has its predictor "{POOLED}"'),
+        (Options(), Options(type_classifier="lm"), "it lacks the predictor 'classifier.classify'"),
+        (Options(type_classifier="lm"), Options(), "no longer has its predictor 'classifier.classify'"),
+    ],
+)
+def test_predictors_that_are_missing_or_new_are_refused(saved, loaded, said):
+    program = build_without_index("typed_rag", saved)
+    with pytest.raises(InputError) as refused:
+        load_state(build_without_index("typed_rag", loaded), dump_state(program), signature_fields(program))
+    assert said in str(refused.value)
+
+
+def test_a_signature_that_has_changed_is_refused_by_name():
+    program, other = build_without_index("typed_rag"), build_without_index("typed_rag")
+    decomposer = named_predictors(other)[REASON]
+    decomposer.signature = decomposer.signature.append("why", dspy.OutputField(), bool)
+    with pytest.raises(InputError) as refused:
+        load_state(other, dump_state(program), signature_fields(program))
+    said = "has changed since: its fields were question, sub_queries and are question, sub_queries, why"
+    assert f'the signature of predictor "{REASON}" {said}' in str(refused.value)

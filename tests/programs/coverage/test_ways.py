@@ -330,3 +330,18 @@ def test_a_round_that_fails_leaves_the_answer_as_it_was(ask):
     assert answer.answer == "A draft."
     assert "not revised any further" in answer.fallback
     assert answer.usage.lm_calls == len(engine.prompts)  # what was spent on the revision is counted
+
+
+def test_rounds_end_where_nothing_new_is_found(ask):
+    judge = covering_once_revised(after=CORE[:1])
+    answer, engine = ask("typed_rag", {FindAnsweringSentences: judge}, coverage_rounds=9, top_k=1, max_lm_calls=99)
+    assert engine.asked().count("ReviseAnswer") == 1
+    assert engine.asked()[-1] == "FindAnsweringSentences"
+    assert answer.answer == "Revised." and not Answer.from_prediction(answer).dropped
+
+
+def test_rounds_end_with_the_lm_calls(ask):
+    answer, engine = ask("typed_rag", coverage_rounds=9, max_lm_calls=5, top_k=2)
+    assert "ReviseAnswer" not in engine.asked()
+    assert answer.answer == "A draft."
+    assert answer.fallback == ""

@@ -324,3 +324,14 @@ def test_the_revelator_may_be_an_lm_of_its_own(monkeypatch):
         HANRAG(Numbered(), options=Options(hanrag=HANRAGOptions(revelator_lm="own/lm")))(question=COMPLEX)
     assert set(own.asked()) == {"RouteQuestion", "JudgeRelevance"}
     assert engine.asked() == ["AnswerFromPassages"]
+
+
+def test_what_is_composed_of_what_the_lm_knows_and_of_passages_cites_none():
+    answer, asked = ask(
+        COMPOUND,
+        options=Options(ungrounded=True),
+        RouteQuestion=route("compound"),
+        JudgeRelevance=lambda prompt: {"relevant": "on: How long" in prompt},
+    )
+    assert sorted(asked[2:]) == ["AnswerSubQuery", "AnswerWithoutPassages", "ComposeAnswer"]
+    assert answer.passages and answer.citations == () and answer.answered == Answered.KNOWLEDGE

@@ -281,3 +281,20 @@ def test_scores_below_zero_are_cut_by_how_far_they_are_below_the_best():
     with scripted():
         answer = ask(build_program("rag", Cosines()), "Is it so?")
     assert ids(answer.passages) == ["0", "1"]
+
+
+@pytest.mark.parametrize(("classifier", "asked"), [("rule", 0), ("lm", 1), ("either", 1)])
+def test_who_classifies(hybrid, classifier, asked):
+    with scripted({s.ClassifyDocumentScope: {"scope": "multi-document"}}) as engine:
+        ask(PreQRAG(hybrid, options=options(classifier=classifier)), SINGLE)
+    assert engine.asked().count("ClassifyDocumentScope") == asked
+    assert ("SplitQuestion" in engine.asked()) == bool(asked)
+
+
+def test_where_no_sub_question_is_answered_the_passages_of_both_are_answered_from(hybrid):
+    def reply(prompt):
+        return {"citations": [1], "answer": "So."} if MULTI in prompt else "torn"
+
+    with scripted({s.AnswerAsExpert: reply}):
+        answer = ask(PreQRAG(hybrid, options=options(generation=3)), MULTI)
+    assert answer.answer == "So." and "answered from the passages of both sub-questions" in answer.fallback

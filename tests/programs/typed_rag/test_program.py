@@ -14,6 +14,7 @@ from typedrag.core.errors import InputError, LMUnavailable, StepFailed
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import NOT_IN_COLLECTION, Answer, Answered, Passage
 from typedrag.programs import RAG, DirectLM, Options, SubQueryOptions, TypedRAG, build_program
+from typedrag.retrieval import BM25Retriever
 
 QUESTIONS = {
     QuestionType.EVIDENCE_BASED: "How do vaccines protect the body against disease?",
@@ -395,3 +396,67 @@ def test_a_question_that_is_cancelled_asks_nothing_more(sample_retriever, step):
         time.sleep(0.3)
         assert engine.asked()[-1] == step
         assert len(engine.prompts) <= asked + 1  # that of the other sub-query may be on its way
+
+
+def test_all_sub_queries_are_searched_in_one_batch_joined_to_the_question(sample_retriever):
+    batches = []
+
+    class Spy:
+        def search(self, queries, k):
+            batches.append((list(queries), k))
+            return sample_retriever.search(queries, k)
+
+    question = QUESTIONS[QuestionType.REASON]
+    with scripted():
+        TypedRAG(Spy())(question=question)
+        TypedRAG(Spy(), options=EACH_ANSWERED)(question=question)
+    sub_queries = DEFAULTS[s.DecomposeReason]["sub_queries"]
+    assert batches == [([question, *(f"{question} {q}" for q in sub_queries)], 5), (sub_queries, 5)]
+
+
+def test_sub_queries_that_say_nothing_new_or_drift_are_dropped_and_counted(sample_retriever):
+    sub_queries = [
+        "Why is homemade bread dense and heavy?",
+        "Is http://bread.example/why a good bread page?",
+        "What do fish eat?",
+        "What makes bread dough rise?",
+    ]
+    with scripted({s.DecomposeReason: {"sub_queries": sub_queries}}):
+        answer = ask(TypedRAG(sample_retriever), QUESTIONS[QuestionType.REASON])
+    reasons = [d.rpartition(" (")[2] for d in answer.dropped]
+    assert reasons == ["a URL)", "off the topic)"]
+    assert "bread dough rise" in next(st.output for st in answer.steps if st.name == "decompose")
+
+
+def test_when_all_sub_answers_fail_plain_rag_answers(sample_retriever):
+    with scripted({s.AnswerSubQuery: "torn"}):
+        answer = ask(TypedRAG(sample_retriever, options=Options(reason=AGGREGATE, **QUICK)), QUESTIONS["reason"])
+    assert answer.answer == "AnswerFromPassages says so."
+    assert "answered the evidence-based way" in answer.fallback
+
+
+def test_a_type_that_is_unsure_is_answered_the_evidence_based_way_and_said(sample_retriever):
+    question = QUESTIONS[QuestionType.DEBATE]
+    with scripted() as engine:
+        unsure = ask(TypedRAG(sample_retriever, options=Options(type_threshold=1)), question)
+        sure = ask(TypedRAG(sample_retriever), question)
+    assert (unsure.question_type, unsure.type_unsure) == (QuestionType.DEBATE, True)
+    assert engine.asked()[0] == "AnswerFromPassages" and unsure.fallback == ""
+    assert (sure.question_type, sure.type_unsure) == (QuestionType.DEBATE, False)
+
+
+@pytest.mark.parametrize(
+    "question", ["Warum ist selbst gebackenes Brot oft zu fest?", "なぜパンは膨らむのですか?", "لماذا السماء زرقاء؟"]
+)
+def test_a_question_in_another_language_is_answered(sample_retriever, question):
+    with scripted() as engine:
+        answer = ask(TypedRAG(sample_retriever, options=Options()), question)
+    assert answer.answer
+    assert any(question in prompt for _, prompt in engine.prompts)
+
+
+def test_answers_survive_json(sample_retriever):
+    with scripted():
+        answer = ask(TypedRAG(sample_retriever, options=EACH_ANSWERED), QUESTIONS[QuestionType.DEBATE])
+    assert Answer.from_dict(json.loads(json.dumps(answer.to_dict()))) == answer
+    assert isinstance(sample_retriever, BM25Retriever)

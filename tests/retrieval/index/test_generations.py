@@ -1,6 +1,7 @@
 """Generations of an index: two processes, names, and kills at moments that tests must choose."""
 
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -249,3 +250,25 @@ def test_work_that_is_given_up_is_forgotten(tmp_path, model, monkeypatch):
     hybrid = open_retriever("hybrid", out)
     for part in (hybrid.sparse, hybrid.dense):
         assert sorted(p.id for p in part.passages()) == sorted(p.id for p in [*passages(15), *passages(40)[35:]])
+
+
+def test_whoever_opens_while_generations_change_sees_one_of_them(tmp_path):
+    out = tmp_path / "idx"
+    ended, faults = threading.Event(), []
+
+    def reading():
+        while not ended.is_set():
+            try:
+                opened = open_retriever("bm25", out)
+                assert opened.search(["bread"], 100)[0][0].title == f"of {opened.manifest.passages}"
+            except Exception as fault:
+                faults.append(fault)
+
+    build(out, [Passage(f"p{n}", "bread", "of 10") for n in range(10)])
+    reader = threading.Thread(target=reading)
+    reader.start()
+    for count in (11, 10, 11, 10, 11, 10):
+        build(out, [Passage(f"p{n}", "bread", f"of {count}") for n in range(count)], force=True)
+    ended.set()
+    reader.join()
+    assert not faults

@@ -1,16 +1,24 @@
 import json
 import os
+import random
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from tests.retrieval.encoders import save_encoder
 from typedrag.core.errors import InputError, RetrievalError
 from typedrag.core.records import Passage
 from typedrag.retrieval import (
     BM25Retriever,
+    Encoder,
     append_index,
     build_index,
+    open_retriever,
     read_manifest,
+    read_passages,
 )
 from typedrag.retrieval.index import bm25_part
 from typedrag.retrieval.index import passages as stream
@@ -41,6 +49,36 @@ def ids(out: Path, query: str = "bread", k: int = 100) -> list[str]:
 def everything(out: Path) -> list[list[Passage]]:
     """What an index answers for each of the words: ids, texts, titles, scores, order."""
     return BM25Retriever(out).search(WORDS, 10_000)
+
+
+KILLS = int(os.environ.get("TYPEDRAG_KILLS", "2"))
+
+
+def _built(out: Path, held: list[Passage]) -> Path:
+    build(out, held)
+    return out
+
+
+KILLED = """
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from tests.retrieval.index.test_index import passages
+from typedrag.retrieval import Encoder, append_index, build_index
+from typedrag.retrieval.index import bm25_part, dense_part, passages as stream
+
+stream._BATCH, bm25_part._BATCH, bm25_part._FLUSH_ROWS, dense_part._ROWS = 50, 50, 200, 20
+work, out, model = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+
+@contextmanager
+def stage(unit):
+    yield lambda rows: print(unit, rows, flush=True)
+
+if work == "build":
+    build_index(passages(500), out, sources=["test"], encoder=Encoder(model), resume=True, stage=stage)
+else:
+    append_index(passages(1000)[500:], out, sources=["more"], resume=True, stage=stage)
+"""
 
 
 @pytest.fixture
@@ -202,3 +240,58 @@ def test_what_cannot_be_added_leaves_the_index_as_it_was(tmp_path, repeated, whe
 
 
 # killed
+
+
+@pytest.mark.parametrize("work", ["build", "append"])
+def test_work_that_is_killed_at_any_moment_is_continued(tmp_path, work):
+    model, out, generator = save_encoder(tmp_path / "encoder"), tmp_path / "idx", random.Random(work)
+    wanted = passages(500 if work == "build" else 1000)
+    if work == "append":
+        build_index(passages(500), out, sources=["test"], encoder=Encoder(model))
+
+    def start() -> subprocess.Popen[str]:
+        arguments, root = [sys.executable, "-c", KILLED, work, str(out), model], Path(__file__).parents[3]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(arguments, cwd=root, stdout=pipe, stderr=pipe, text=True)
+
+    def held() -> list[str]:
+        hybrid = open_retriever("hybrid", out)
+        sparse, dense = (sorted(p.id for p in part.passages()) for part in (hybrid.sparse, hybrid.dense))
+        assert sparse == dense
+        return sparse
+
+    for _ in range(KILLS):
+        process = start()
+        for _ in range(generator.randrange(10 + len(wanted) // 20)):  # of BM25's part, then of the dense part
+            process.stdout.readline()
+        time.sleep(generator.uniform(0, 0.05))
+        process.kill()
+        process.communicate()
+        if work == "append":
+            assert len(held()) in (500, 1000)
+    process = start()
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert held() == sorted(p.id for p in wanted)
+    assert everything(out) == everything(_built(tmp_path / "whole", wanted))
+    assert len(list(out.iterdir())) == 2
+
+
+def test_an_index_that_is_there_is_only_replaced_by_force(tmp_path):
+    build(tmp_path / "idx", [Passage("old", "bread")])
+    with pytest.raises(InputError, match=r"idx is there already. Replace it with --force"):
+        build(tmp_path / "idx", [Passage("new", "bread")])
+    with pytest.raises(InputError, match="does not exist"):
+        build_index(read_passages([tmp_path / "typo.txt"]), tmp_path / "idx", sources=["typo.txt"], force=True)
+    assert ids(tmp_path / "idx") == ["old"]
+    build(tmp_path / "idx", [Passage("new", "bread")], force=True)
+    assert ids(tmp_path / "idx") == ["new"]
+
+
+def test_a_repeated_id_leaves_nothing_and_can_be_mended(tmp_path):
+    held = [*passages(5000), Passage("p17", "another")]
+    with pytest.raises(InputError, match=r"passage 5001 has the id 'p17' of one before it"):
+        build(tmp_path / "idx", held)
+    assert not (tmp_path / "idx").exists()
+    assert build(tmp_path / "idx", [*held[:-1], Passage("mended", "another")]).passages == 5001
+    assert len(ids(tmp_path / "idx", " ".join(WORDS), 10_000)) == 5000

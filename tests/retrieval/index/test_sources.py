@@ -365,3 +365,14 @@ def test_what_lucene_cannot_hold_is_refused_by_its_row(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "LONGEST_LINE", 1_000)
     source = write(tmp_path / "a.jsonl", ROW + '{"id": "2", "text": "' + "😀" * 501 + '"}\n')
     assert f"{source}, line 2 cannot be used: its title and text have 1,003 characters" in refusal(source)
+
+
+def test_bad_files_and_rows_are_left_out_where_that_is_asked_for(tmp_path, caplog):
+    write(tmp_path / "a.txt", "Text.")
+    write(tmp_path / "b.pdf", b"nonsense")
+    write(tmp_path / "d.jsonl", ROW + "{oops}\n" + '{"id": "3", "text": "Salt."}\n')
+    write(tmp_path / "e.tsv", 'id\ttext\n4\t"never closed\n')
+    with caplog.at_level(logging.WARNING, logger="typedrag"):
+        assert [p.id for p in read_passages([tmp_path], skip_bad=True)] == ["a.txt#1", "1", "3"]
+    for name in ("b.pdf cannot be read", "d.jsonl, line 2 cannot be used", "e.tsv, line 2 cannot be used"):
+        assert f"left out: {tmp_path}/{name}" in caplog.text

@@ -105,3 +105,18 @@ def test_the_sample_questions_find_their_passages(sample_retriever):
     assert len(recalls) == 24
     listing = "\n".join(f"{recall:.2f}  {name}" for name, recall in sorted(recalls.items(), key=lambda item: item[1]))
     assert sum(recalls.values()) / len(recalls) >= 0.9, f"recall@5 of each question:\n{listing}"
+
+
+def test_a_batch_keeps_the_order_of_the_queries_also_where_one_occurs_twice(retriever):
+    found = retriever.search(["dogs", "cats", "dogs", "birds", "cats"], 1)
+    assert [ids(each) for each in found] == [["dogs"], ["cats"], ["dogs"], ["birds"], ["cats"]]
+
+
+def test_k1_and_b_change_the_scores(small_index, retriever):
+    [plain] = retriever.search(["cats"], 1)
+    # without k1, how often a word occurs counts for nothing; without b, nor does length
+    flat = {p.id: p.score for p in BM25Retriever(small_index, k1=0).search(["cats"], 2)[0]}
+    assert flat["cats"] == pytest.approx(flat["dogs"], rel=1e-4)
+    [long] = BM25Retriever(small_index, k1=2.0, b=0.0).search(["cats"], 1)
+    assert len({plain[0].score, flat["cats"], long[0].score}) == 3
+    assert retriever.search(["cats"], 1) == [plain]  # other searchers leave this one's alone

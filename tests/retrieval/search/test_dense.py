@@ -212,3 +212,27 @@ def test_a_model_of_the_hub_is_fetched_only_if_the_user_names_it(tmp_path, tiny,
         assert f"somebody/model {not fetched} False" in str(refusal.value)
         assert ("use_safetensors" in str(refusal.value)) == (not fetched)
         assert ("set TYPEDRAG_ENCODER" in str(refusal.value)) == (not fetched)
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_a_row_that_was_torn_is_embedded_again(tmp_path, tiny):
+    with pytest.raises(Killed):
+        build(tmp_path / "idx", tiny, broken(passages(40)))
+    with (tmp_path / "idx/gen-1" / DENSE / "embeddings.f32").open("ab") as file:
+        file.write(b"torn")
+    build(tmp_path / "idx", tiny, resume=True)
+    build(tmp_path / "whole", tiny)
+    assert [ids(found) for found in everything(tmp_path / "idx")] == [
+        ids(found) for found in everything(tmp_path / "whole")
+    ]
+
+
+def test_a_model_that_has_moved_is_named(tmp_path, tiny_model):
+    import shutil
+
+    moved = shutil.copytree(tiny_model, tmp_path / "moved")
+    build(tmp_path / "idx", Encoder(str(moved)))
+    moved.rename(tmp_path / "elsewhere")
+    with pytest.raises(RetrievalError, match="cannot be loaded"):
+        DenseRetriever(tmp_path / "idx")
+    assert len(DenseRetriever(tmp_path / "idx", model=str(tmp_path / "elsewhere")).search(["bread"], 3)[0]) == 3

@@ -77,3 +77,10 @@ def test_by_turns_each_passage_comes_once_and_none_before_one_that_a_list_has_fu
     best = {i: min(ids(ranking).index(i) for ranking in lists if i in ids(ranking)) for i in pooled}
     assert sorted(pooled) == sorted({i for ranking in lists for i in ids(ranking)})
     assert [best[i] for i in pooled] == sorted(best.values())
+
+
+@given(rankings, st.randoms(use_true_random=False))
+def test_scores_do_not_depend_on_the_order_of_the_lists(lists, random):
+    shuffled = random.sample(lists, len(lists))
+    scores = {p.id: p.score for p in reciprocal_rank_fusion(lists)}
+    assert {p.id: p.score for p in reciprocal_rank_fusion(shuffled)} == pytest.approx(scores)

@@ -20,8 +20,9 @@ from typedrag.retrieval import (
     check_index,
     check_retriever,
     open_retriever,
+    retriever_parts,
 )
-from typedrag.retrieval.search.remote import KEY
+from typedrag.retrieval.search.remote import KEY, RemoteRetriever
 from typedrag.serving.keys import KeyFile
 
 QUESTIONS = [q.question for q in sample_questions()]
@@ -190,3 +191,28 @@ def test_a_server_that_comes_back_is_asked_again_unless_it_has_another_index(sam
 
 def _post(url: str, query: str) -> httpx.Response:
     return httpx.post(f"{url}/v1/search", json={"queries": [query], "k": 3}, timeout=60)
+
+
+def test_searches_of_many_threads_have_their_own_passages(bm25_url, sample_retriever):
+    there = open_retriever(bm25_url)
+    queries = [f"{question} {number % 7}" for number, question in enumerate(QUESTIONS * 8)]
+    with ThreadPoolExecutor(32) as pool:
+        found = list(pool.map(lambda query: there.search([query], 5)[0], queries))
+    assert found == sample_retriever.search(queries, 5)
+
+
+def test_parts_are_searched_alone_and_fused_here(both_parts):
+    here = open_retriever("hybrid:0.3", both_parts)
+    with served_index(here) as serving:
+        there = open_retriever(serving.url)
+        assert isinstance(there, HybridRetriever)
+        lists = []
+        for part, other in zip(retriever_parts(here), retriever_parts(there), strict=True):
+            lists.append(part.search(QUESTIONS[:3], 20))
+            assert other.search(QUESTIONS[:3], 20) == lists[-1]
+        assert [there.fuse(*pair) for pair in zip(*lists, strict=True)] == [
+            here.fuse(*pair) for pair in zip(*lists, strict=True)
+        ]
+    with served_index(here.dense) as serving:
+        sparse, dense = retriever_parts(open_retriever(serving.url))
+        assert sparse is None and isinstance(dense, RemoteRetriever)

@@ -4,9 +4,11 @@ import math
 
 import pytest
 import torch
+from torch.nn import functional
 
-from tests.retrieval.rerank.list_ranker.tiny import KINDS, PASSAGES, tiny_ranker
+from tests.retrieval.rerank.list_ranker.tiny import KINDS, PASSAGES, save_start, tiny_ranker
 from typedrag.retrieval.list_network import NOTHING, Candidates, States
+from typedrag.retrieval.list_ranker import start_list_ranker
 
 TEXTS = [p.text for p in PASSAGES[:6]]
 ASPECTS = [("oven",), (), ("oven", "salt"), (), ("salt",), ()]
@@ -119,3 +121,22 @@ def test_the_order_of_the_candidates_does_not_matter(ranker):
         there = ranker.model.log_probabilities(states_of(ranker), torch.tensor([ranking])).item()
         turned = ranker.model.log_probabilities(backwards, torch.tensor([[5 - n for n in ranking]])).item()
         assert turned == pytest.approx(there, abs=1e-4)
+
+
+def test_an_untrained_ranker_of_an_encoder_ranks_by_the_cosine_of_its_embeddings(tmp_path):
+    ranker = start_list_ranker(save_start(tmp_path, "encoder"))
+    tokenizer, encoder = ranker.tokenizer, ranker.model.encoder
+
+    def embedded(text: str) -> torch.Tensor:
+        words = tokenizer(text, add_special_tokens=False)["input_ids"]
+        ids = torch.tensor([[tokenizer.cls_token_id, *words, tokenizer.sep_token_id]])
+        return encoder(input_ids=ids).last_hidden_state[0].mean(dim=0)
+
+    with torch.no_grad():
+        cosines = torch.stack(
+            [functional.cosine_similarity(embedded("about bread"), embedded(t), dim=0) for t in TEXTS]
+        )
+    states = ranker.encode(Candidates("about bread", TEXTS, ASPECTS))
+    scores = ranker.model.scores(states, torch.tensor([[0]]))[0, 0] * ranker.settings.temperature
+    assert scores.tolist() == pytest.approx(cosines.tolist(), abs=1e-5)
+    assert ranker.model.write(states, 6)[0].tolist() == cosines.argsort(descending=True).tolist()

@@ -5,10 +5,10 @@ import json
 import pytest
 import torch
 
-from tests.retrieval.rerank.list_ranker.tiny import KINDS, PASSAGES, POOLED, save_start, tiny_ranker
+from tests.retrieval.rerank.list_ranker.tiny import KINDS, PASSAGES, POOLED, WORDS, save_start, tiny_ranker
 from typedrag.core.errors import InputError, RetrievalError
 from typedrag.core.records import Passage
-from typedrag.retrieval import open_reranker
+from typedrag.retrieval import AspectReranker, open_reranker
 from typedrag.retrieval.list_network import Candidates, ListRankerSettings
 from typedrag.retrieval.list_ranker import load_list_ranker, start_list_ranker
 
@@ -119,3 +119,13 @@ def test_what_is_no_ranker_is_a_line(folder, tmp_path):
         load_list_ranker(folder).save(tmp_path / "other")
     with pytest.raises(InputError, match="learn words"):
         start_list_ranker("scratch")
+
+
+def test_question_and_sub_aspects_decide_the_order(reranker):
+    assert isinstance(reranker, AspectReranker)
+    orders = {tuple(ids(reranker.rerank(word, PASSAGES, 12))) for word in WORDS[:6]}
+    assert len(orders) > 1
+    aspects = {p.id: [WORDS[(n * 5) % 12]] for n, p in enumerate(PASSAGES)}
+    assert ids(reranker.rerank_by_aspects("about bread", PASSAGES, 12, aspects)) != ids(
+        reranker.rerank("about bread", PASSAGES, 12)
+    )
