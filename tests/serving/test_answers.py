@@ -197,3 +197,14 @@ def test_one_that_asks_just_as_the_last_other_leaves_has_an_answer():
         asyncio.run(leave_and_ask(service, lm))
         assert len(lm.calls) == 2
     assert service.under_way == 0
+
+
+def test_an_lm_that_is_gone_is_a_503_and_then_is_not_asked(sample_retriever):
+    with lm_server() as lm:
+        gone = program(lm)
+    with served(gone, breaker_failures=2, breaker_seconds=60) as server:
+        replies = [server.ask(f"Why {n}?") for n in range(3)]
+    assert [reply.status_code for reply in replies] == [503] * 3
+    assert [reply.json()["error"]["code"] for reply in replies] == ["lm_unavailable"] * 2 + ["unavailable"]
+    assert int(replies[-1].headers["Retry-After"]) > 30
+    assert lm.api_base not in replies[0].text

@@ -56,3 +56,19 @@ def test_it_counts_among_the_questions_at_once():
         asking.join()
     assert (reply.status_code, reply.json()["error"]["code"]) == (429, "busy")
     assert reply.headers["Retry-After"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({**BODY, "answer": " "}, 422),
+        ({**BODY, "question": ""}, 422),
+        ({**BODY, "question": "x" * 5000}, 422),
+        ({**BODY, "program": "other"}, 404),
+        ({"question": "Why?"}, 422),
+    ],
+)
+def test_bad_requests_ask_no_lm(body, status):
+    with lm_server() as lm, served(program(lm)) as server:
+        assert server.client.post("/v1/coverage", json=body).status_code == status
+        assert not lm.calls

@@ -313,3 +313,13 @@ def test_no_error_tells_of_the_machine(tmp_path, sample_index, monkeypatch):
         assert any(kind in text for text in said)
     hidden = (SECRET, lm.api_base.split("/")[2], str(sample_index), "10.1.2.3", "Traceback", ".py", "typedrag.")
     assert not [(secret, text) for secret in hidden for text in said if secret in text]
+
+
+def test_keys_that_are_made_and_revoked_count_without_a_restart(tmp_path):
+    with keyed(tmp_path) as (server, keys, key):
+        about = "/v1/program"
+        new = keys.add("bob")
+        assert server.client.get(about, headers=bearer(new)).status_code == 200
+        keys.revoke("ann")
+        assert server.client.get(about, headers=bearer(key)).status_code == 401
+        assert server.client.get(about, headers=bearer(new)).status_code == 200

@@ -13,6 +13,7 @@ from typedrag.experiments import AskedQuestion, answer_questions, read_question_
 from typedrag.experiments.batch import open_answers
 from typedrag.files import text_files
 from typedrag.programs import Program
+from typedrag.runs import read_folder
 
 QUESTIONS = [AskedQuestion(f"q{n}", f"Why {n}? ß😀") for n in range(8)]
 
@@ -143,3 +144,20 @@ def test_a_file_that_is_of_no_run_is_left_alone(tmp_path):
         with pytest.raises(InputError, match="out exists already"):
             opened(tmp_path / "out", resume=resume)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        (QUESTIONS[:3], "another limit"),
+        (QUESTIONS[::-1], "other questions"),
+        ([AskedQuestion("q0", "Another?"), *QUESTIONS[1:]], "other questions"),
+    ],
+)
+def test_a_run_of_other_questions_is_refused_and_left_alone(tmp_path, others, said):
+    with opened(tmp_path / "out") as run:
+        answer_questions(Echo(), QUESTIONS, threads=1, store=run.store)
+    before = read_folder(run.path)
+    with pytest.raises(InputError, match=said):
+        opened(tmp_path / "out", others)
+    assert read_folder(run.path) == before

@@ -456,3 +456,16 @@ def test_an_earlier_run_of_the_same_program_beside_it_projects_it_before_it_star
     assert told[1] == (0, "after: that is more than the 40 LM calls allowed: it will be stopped before its end")
     other = notices("runs/other", programs=[{"program": "direct_lm", "options": {"answer_length": "phrase"}}])
     assert not any("as " in notice for notice in other)
+
+
+def test_an_lm_that_is_gone_ends_the_run_and_keeps_what_was_done(evaluate, server, tmp_path):
+    server.reply = lambda call: (401, "wrong key") if len(server.calls) > 11 else None
+    with pytest.raises(LMUnavailable):
+        evaluate()
+    kept = read_run(tmp_path / "run").questions
+    assert 0 < len(kept) < 12
+    assert not any(q.error for q in kept)
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["overall"]["questions"] == len(kept)
+    server.reply = lambda call: None
+    [evaluated] = evaluate(resume=True)
+    assert len(evaluated.run.questions) == 12

@@ -1,5 +1,8 @@
 """A store of MLflow's that several begin at once, where one was killed before."""
 
+import pytest
+
+
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 
@@ -36,3 +39,17 @@ def test_runs_and_registry_lie_where_a_cache_that_is_deleted_does_not(tmp_path, 
     assert tracking_uri(TrackingConfig()) == f"sqlite:///{tmp_path}/share/typedrag/mlflow/mlflow.db"
     monkeypatch.setenv("TYPEDRAG_DATA", str(tmp_path))
     assert tracking_uri(TrackingConfig()) == f"sqlite:///{tmp_path}/mlflow/mlflow.db"
+
+
+def test_a_kill_while_it_is_made_leaves_no_store(tmp_path, monkeypatch):
+    def killed(uri: str, artifacts: str):
+        with sqlite3.connect(uri.removeprefix("sqlite:///")) as half:
+            half.execute("CREATE TABLE experiments (experiment_id INTEGER)")
+        raise SystemExit
+
+    store = tmp_path / "mlflow.db"
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlalchemy_store, "SqlAlchemyStore", killed)
+        with pytest.raises(SystemExit):
+            _make_store(store, "file:///artifacts")
+    assert not store.exists()

@@ -150,3 +150,14 @@ def test_it_holds_neither_key_nor_address(tmp_path, server, sample_index):
     assert any(b"Why does bread rise?" in data for data in files.values())
     for secret in (KEY, server.api_base, str(sample_index)):
         assert not [f for f, data in files.items() if secret.encode() in data]
+
+
+@pytest.mark.usefixtures("environment")
+@pytest.mark.parametrize("reply", [(400, "too long"), "<html>Login please</html>"])
+def test_what_an_lm_fails_at_is_the_error_of_its_row(model, server, reply):
+    server.reply = lambda call: reply if call.question == QUESTION else None
+    answered = asked(served(model), "Why does bread rise?", QUESTION, "Why is the sky blue?")
+    assert answered.status_code == 200
+    rows = answered.json()["predictions"]
+    assert [bool(row["answer"]) for row in rows] == [True, False, True]
+    assert "cannot be used" in rows[1]["error"] and not rows[0]["error"]
