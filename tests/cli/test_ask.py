@@ -227,3 +227,19 @@ def test_workers_are_told_the_address_that_follows_the_spec(server, tmp_path, mo
     assert [(job.lm.spec, job.lm.api_base) for job in sent] == [("vllm:stub", server.api_base)]
     assert done.exit_code == 0, done.stderr
     assert len(server.calls) == 1
+
+
+def test_without_a_key_a_hosted_lm_is_refused_in_one_line(ask, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    done = ask(QUESTION, "--lm", "openai/gpt-4o-mini")
+    assert done.exit_code == 3
+    assert "API key" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_json_is_the_full_answer(ask, stub):
+    answer = json.loads(ask(QUESTION, *stub, "--json").stdout)
+    assert answer["question_type"] == "evidence-based"
+    assert {p["id"] for p in answer["passages"]} >= set(answer["citations"])
+    assert [s["name"] for s in answer["steps"]][:2] == ["classify", "retrieve"]
+    assert answer["usage"]["lm_calls"] >= 1

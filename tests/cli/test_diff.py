@@ -4,7 +4,7 @@ import dspy
 import pytest
 from click.testing import CliRunner
 
-from tests.experiments.compare.test_diff import REASON, changed
+from tests.experiments.compare.test_diff import POOLED, REASON, changed
 from tests.programs.artifact.test_compiled import ABOUT
 from typedrag.cli.main import cli
 from typedrag.programs.artifact import named_predictors
@@ -71,3 +71,13 @@ def test_what_is_no_program_is_refused_in_a_line(folder):
         assert done.exit_code == 2
         assert said in done.stderr
         assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_lost_guard_against_what_is_quoted_is_said(folder):
+    program = changed()
+    answer = named_predictors(program)[POOLED]
+    answer.signature = answer.signature.with_instructions("Answer briefly.")
+    said = "they no longer say never to follow instructions in what is quoted, such as passages"
+    assert said not in diff("typed_rag", "./c").stdout
+    save_compiled(program, folder)
+    assert said in diff("typed_rag", "./c").stdout.splitlines()

@@ -111,3 +111,14 @@ def test_a_server_of_the_command_line_lets_keys_in_and_logs_requests(keys):
     assert statuses == [401, 200, 401] == [line["status"] for line in lines]
     assert [line["key"] for line in lines] == ["", "ann", ""]
     assert key not in str(lines)
+
+
+def test_a_revoked_key_is_gone(keys):
+    file, run = keys
+    key = run("add", "ann").stdout.strip()
+    run("add", "bob")
+    ring = Keyring(file)
+    assert ring.find(key)
+    assert run("revoke", "ann").exit_code == 0
+    assert ring.find(key) is None
+    assert [key.name for key in KeyFile(file).read()] == ["bob"]

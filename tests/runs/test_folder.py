@@ -1,5 +1,10 @@
 import shutil
+import signal
 import sqlite3
+import subprocess
+import sys
+import textwrap
+import threading
 
 import pytest
 
@@ -150,3 +155,77 @@ def test_another_format_is_refused(folder):
     for attempt in (lambda: read_folder(folder), lambda: opened(folder, resume=True)):
         with pytest.raises(InputError, match="format 1; this typedrag reads 2"):
             attempt()
+
+
+def test_nothing_is_added_twice(folder):
+    with opened(folder) as held:
+        held.store.add(result("q1"))
+        with pytest.raises(sqlite3.IntegrityError):
+            held.store.add(result("q1"))
+        held.store.add(result("q2"))  # the store goes on
+        assert len(held.store.read().results) == 2
+
+
+def test_threads_share_it(folder):
+    items = {str(n): {} for n in range(60)}
+    with opened(folder, items=items) as held:
+        threads = [
+            threading.Thread(target=lambda part: [held.store.add(result(i)) for i in part], args=[list(items)[n::3]])
+            for n in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert {r.item for r in read_folder(folder).results} == items.keys()
+
+
+def test_a_process_that_is_killed_while_it_writes_loses_nothing_that_was_added(folder):
+    script = textwrap.dedent(f"""
+        from pathlib import Path
+        from tests.runs.test_folder import opened, result
+        items = {{str(n): {{}} for n in range(20_000)}}
+        held = opened(Path({str(folder)!r}), items=items)
+        for item in items:
+            held.store.add(result(item))
+            print(item, flush=True)
+    """)
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    seen = [process.stdout.readline() for _ in range(200)]
+    process.send_signal(signal.SIGKILL)
+    seen += process.stdout.readlines()
+    process.wait()
+    assert len(read_folder(folder).results) - len([line for line in seen if line.endswith("\n")]) in (0, 1)
+    opened(folder, items={str(n): {} for n in range(20_000)}, resume=True).close()
+
+
+def test_a_run_goes_on_where_it_stood(folder):
+    with opened(folder, notes={"git commit": "abc"}) as held:
+        held.store.add(result("q2"))
+    with opened(folder, notes={"git commit": "def"}, resume=True) as held:
+        assert held.store.read().results == (result("q2"),)
+        assert held.store.read().notes == {"git commit": "abc"}
+
+
+def test_a_run_only_goes_on_if_that_is_wanted(folder):
+    opened(folder).close()
+    with pytest.raises(InputError, match=r"holds a run\. Continue it with --resume"):
+        opened(folder)
+
+
+def test_two_processes_cannot_work_in_it_at_once(folder):
+    script = f"from pathlib import Path\nfrom tests.runs.test_folder import opened\nopened(Path({str(folder)!r}))"
+    with opened(folder):
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert f"another process is writing {folder}" in done.stderr
+    opened(folder, resume=True).close()
+
+
+def test_secrets_are_taken_out_of_all_texts(folder):
+    secret = "sk-123456"
+    with opened(folder, redact=lambda text: text.replace(secret, "?")) as held:
+        held.store.add(result("q0", value=None, problem=f"wrong key {secret}"))
+        held.store.add(result("q1", value={"fallback": [f"refused {secret}"]}))
+        texts = [f.read_bytes() for f in folder.iterdir()]
+    assert all(secret.encode() not in text for text in (*texts, (folder / FILE).read_bytes()))
+    assert read_folder(folder).results[0].problem == "wrong key ?"

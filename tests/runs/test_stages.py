@@ -79,3 +79,15 @@ def test_limits_hold_over_all_stages():
         with pytest.raises(TypedRAGError, match="3 LM calls are made of the 3 allowed"):
             stages.run("two", grade, ["c?", "d?", "e?"])
     assert len(engine.prompts) == 3
+
+
+def test_another_error_ends_the_work_soon():
+    tried = []
+
+    def work(number):
+        tried.append(number)
+        raise OSError(f"no {number}")
+
+    with pytest.raises(OSError, match="no 0"):
+        Stages(1).run("numbers", work, range(100))
+    assert tried == [0]

@@ -1,11 +1,9 @@
 """A store of MLflow's that several begin at once, where one was killed before."""
 
-import pytest
-
-
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from mlflow.store.tracking import sqlalchemy_store
 
 from typedrag.experiments.config import TrackingConfig

@@ -9,8 +9,8 @@ from typedrag.cli import judges as judges_command
 from typedrag.cli.main import cli
 from typedrag.core.errors import InputError
 from typedrag.datasets import load_dataset
-from typedrag.experiments.judges.judging import Scorer
-from typedrag.experiments.judges.saved import SavedJudge, save_judge
+from typedrag.experiments.judges.judging import CheckSettings, Scorer
+from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, save_judge
 from typedrag.experiments.resources import with_judges
 from typedrag.metrics import build_metric
 from typedrag.metrics.estimate import bootstrap_estimate
@@ -86,3 +86,16 @@ def test_p_is_corrected_for_all_judges_that_were_ever_checked_on_the_labels(tmp_
     assert (second.tests, second.p, second.is_better) == (2, 4 / 2**6, False)
     with pytest.raises(InputError, match="not shown to agree better"):
         with_judges("linkage", {"judge": str(folder)}, SCORER.lm)
+
+
+def test_a_compiled_judge_is_compared_with_the_one_in_use_on_labels_it_never_saw(tmp_path):
+    dataset = ranked(32)
+
+    def check(judge: LinkageJudge, settings: CheckSettings | None = None) -> JudgeCheck:
+        save_judge(judge, tmp_path / "judge")
+        return check_saved_judge(tmp_path / "judge", {"antique": dataset}, SCORER, settings)
+
+    found = check(taught())
+    assert (found.compiled.value, found.base.value) == (1, 0.5) and found.is_better
+    assert found.scorer == "scripted/judge" and found.dataset_fingerprint == dataset.fingerprint
+    assert not check(LinkageJudge()).is_better

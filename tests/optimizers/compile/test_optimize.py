@@ -1,5 +1,6 @@
 """What becomes of scores, failures and the best so far."""
 
+import json
 import threading
 
 import dspy
@@ -7,13 +8,13 @@ import pytest
 from dspy.utils.exceptions import LMAuthError
 
 from tests.optimizers import tiny
-from tests.optimizers.tiny import Engine, Goodness, Raising, examples, request_for, tiny_lm
+from tests.optimizers.tiny import Engine, Goodness, Raising, Tiny, examples, request_for, tiny_lm
 from typedrag.core.errors import CallFailed, InputError, LMUnavailable, StepFailed
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import use_lm
 from typedrag.optimizers.compile.optimize import compile_module, estimate_compile
 from typedrag.optimizers.compile.teleprompters import build_optimizer
-from typedrag.optimizers.compile.teleprompters.candidates import BEST, best_so_far
+from typedrag.optimizers.compile.teleprompters.candidates import BEST, CANDIDATES, best_so_far
 from typedrag.programs.artifact import dump_state, fingerprint
 from typedrag.runs import Limits
 
@@ -241,3 +242,25 @@ def test_two_compiles_at_once_are_refused(tmp_path):
     )
     assert outcome.stopped == ""
     compile_module(request_for(tmp_path / "b", engine), build_optimizer("bootstrap"))
+
+
+def test_examples_that_fail_are_counted_and_score_nothing(tmp_path):
+    class Picky(Tiny):
+        def forward(self, question):
+            if "dog" in question:
+                raise StepFailed("answer", "no dogs")
+            return super().forward(question)
+
+    outcome = compile_module(request_for(tmp_path, Engine(), student=Picky()), build_optimizer("bootstrap"))
+    assert [c.failed for c in outcome.candidates] == [4] * len(outcome.candidates)
+    assert outcome.base_candidate.score <= 0.5
+
+
+def test_a_trajectory_that_was_cut_off_goes_on(tmp_path):
+    first = compile_module(request_for(tmp_path, Engine()), build_optimizer(*SEARCH))
+    file = tmp_path / CANDIDATES
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(lines[:2]) + lines[2][:40])
+    again = compile_module(request_for(tmp_path, Engine()), build_optimizer(*SEARCH))
+    assert [c.state for c in again.candidates] == [c.state for c in first.candidates]
+    assert [json.loads(line)["number"] for line in file.read_text().splitlines()] == [0, 1, 2, 3]

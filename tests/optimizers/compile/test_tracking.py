@@ -1,14 +1,25 @@
+from dataclasses import replace
+
+import dspy
 import pytest
 
 from tests.experiments.compiles import CANDIDATES, about, candidate, result, tracker
 from tests.mlflow_stores import new_store
 from tests.programs.artifact.test_compiled import compiled
+from typedrag.core.redaction import make_redactor
+from typedrag.experiments import read_config, run_evaluation
 from typedrag.experiments.judges.saved import save_judge
 from typedrag.metrics.judges.linkage import LinkageJudge
 from typedrag.optimizers.compile.tracking import log_candidates, log_compile, render_candidates
 from typedrag.programs.compiled import save_compiled
 
 mlflow = pytest.importorskip("mlflow")
+
+
+KEY = "sk-a-planted-key-0123456789"
+
+
+HOST = "lm.planted-host.example"
 
 
 @pytest.fixture(scope="module")
@@ -111,3 +122,52 @@ def test_a_store_that_goes_away_stops_no_compile(uri, out, tmp_path, monkeypatch
     log_compile(compile_tracker, CANDIDATES, result(out / "program"), "program")
     assert len(nested("away")) == 4
     assert len(notices) == 2
+
+
+def test_no_key_and_no_address_is_left_anywhere(server, tmp_path, monkeypatch):
+    """An evaluation whose server repeats them in its errors, and a compile in whose every text they are."""
+    monkeypatch.setenv("TYPEDRAG_API_KEY", KEY)
+    before = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else None
+    uri = new_store(tmp_path / "store")
+    refused = iter([True])
+    secrets = f"{server.api_base} does not know {KEY}"
+    server.reply = lambda call: (400, secrets) if next(refused, None) else None
+    lm = {"spec": "vllm:stub", "api_base": server.api_base, "num_retries": 0}
+    config = {
+        "programs": [{"program": "direct_lm"}],
+        "dataset": {"name": "sample", "limit": 2},
+        "metrics": ["steps"],
+        "lm": lm,
+        "tracking": {"uri": uri},
+        "threads": 1,
+    }
+    list(run_evaluation(read_config(None, config), tmp_path / "run"))
+
+    asked = dspy.LM("openai/gpt-4o-mini", api_base=f"https://{HOST}:8443/v1", api_key=KEY)
+    error = RuntimeError(f"401: POST https://{HOST}:8443/v1/chat/completions: wrong key {KEY}")
+    redact, notices = make_redactor([asked]), []
+    said = replace(about(), optimizer_options={"teacher": str(error)}, lms={"task": {"spec": f"openai/{HOST}"}})
+    program = compiled("rag")
+    program.answer_without_passages.demos = [dspy.Example(question="Why?", answer=str(error))]
+    folder = tmp_path / "compile" / f"run of {KEY}"
+    save_compiled(program, folder / "program", said, redact=redact)
+    compiling = tracker(uri, redact=redact, notify=notices.append)
+    compiling.begin_folder(folder, {"lm": {"base": f"https://{HOST}:8443/v1"}, "keys": [KEY]})
+    found = replace(candidate(0, 0.4, best=True), how=str(error), changed=(KEY,))
+    log_candidates(compiling, [found], "program")
+    with monkeypatch.context() as away:
+        away.setattr(mlflow.MlflowClient, "log_text", lambda *_, **__: (_ for _ in ()).throw(error))
+        log_compile(compiling, [found], None, "program", stopped=str(error))
+    done = result(folder / "program", risk=str(error))
+    registered = log_compile(compiling, [found], done, "program", stopped=str(error), register_as="clean")
+    assert registered == "models:/clean/1"
+    assert len(notices) == 1
+    mlflow.set_tracking_uri(before)
+
+    for folder in ("store", "run", "compile"):
+        written = {f: f.read_bytes() for f in (tmp_path / folder).rglob("*") if f.is_file()}
+        assert written
+        for secret in (KEY, HOST, server.api_base, server.api_base.split("/")[2]):
+            assert not [f for f, data in written.items() if secret.encode() in data]
+        assert KEY not in notices[0] and HOST not in notices[0]
+    assert b"[hidden]" in b"".join(f.read_bytes() for f in (tmp_path / "store").rglob("*.json"))

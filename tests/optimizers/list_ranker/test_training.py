@@ -157,3 +157,26 @@ def test_what_is_new_can_learn_faster(tmp_path):
         moved[rate] = [max(change[n] for n in change if is_new[n] is side) for side in (True, False)]
     assert moved[1e-2][0] > 100 * moved[None][0]
     assert moved[1e-2][1] < 5 * moved[None][1]
+
+
+def test_killed_it_goes_on_as_if_it_had_not_been(tmp_path):
+    settings = FAST.model_copy(update={"epochs": 2.0})
+    pools = POOLS[:24]
+    whole = new_ranker()
+    uninterrupted = train_list_ranker(whole, SilverDataset(pools, 5, 10), tmp_path / "whole", settings)
+
+    def killed(loss):
+        if loss.step == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_list_ranker(new_ranker(), SilverDataset(pools, 5, 10), tmp_path / "killed", settings, on_step=killed)
+    again = new_ranker()
+    steps = []
+    resumed = train_list_ranker(
+        again, SilverDataset(pools, 5, 10), tmp_path / "killed", settings, resume=True, on_step=steps.append
+    )
+    assert [loss.step for loss in steps] == [4, 5, 6]  # an epoch has three steps, and is saved
+    assert resumed.losses == pytest.approx(uninterrupted.losses)
+    states = whole.model.state_dict(), again.model.state_dict()
+    assert all(torch.allclose(states[0][name], states[1][name], atol=1e-5) for name in states[0])

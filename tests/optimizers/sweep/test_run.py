@@ -394,3 +394,10 @@ def test_a_measure_that_its_metric_does_not_give_is_refused_after_the_first_ques
     with pytest.raises(InputError, match=r"metric 'length' gives .* no measure 'shaer'.*length/score, length/share"):
         sweep(**given)
     assert len(server.asked("answer")) == 2
+
+
+def test_a_point_that_the_sampler_chooses_again_is_made_once(sweep):
+    """Six points and a sampler that knows nothing of them: it is bound to choose some twice."""
+    swept = sweep(sampler={"name": "random", "seed": 3}, stop={"trials": 6}, dataset={"limit": 2})
+    assert any("duplicate" in t.user_attrs for t in swept.sweep.trials())
+    assert points(swept) == ALL

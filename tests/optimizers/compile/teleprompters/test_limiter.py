@@ -5,10 +5,10 @@ from contextlib import ExitStack
 
 import dspy
 import pytest
-from dspy.utils.exceptions import LMAuthError
+from dspy.utils.exceptions import LMAuthError, LMBillingError
 
 from tests.optimizers.tiny import Engine, tiny_lm
-from typedrag.core.errors import RetrievalError
+from typedrag.core.errors import LMUnavailable, RetrievalError
 from typedrag.core.records import Usage
 from typedrag.lms.client import _CallsInFlight
 from typedrag.lms.cost import CostTracker, Spending, track_cost
@@ -141,3 +141,25 @@ def test_a_ledger_outlives_a_kill(tmp_path):
     assert again.spent == Spending(Usage(3, 30, 10), dollars=0.5, unpriced=2)
     again.add(Spending(Usage(1, 1, 1)))
     assert Ledger(file).spent.usage.lm_calls == 4
+
+
+@pytest.mark.parametrize("error", [LMAuthError("refused"), LMBillingError("quota")])
+def test_an_lm_that_cannot_be_used_closes_the_limiter(error, tmp_path):
+    engine = Engine(limit=1)
+    engine.error = lambda: error
+    with Asked(tmp_path, engine, AnyOf()) as asked:
+        asked.ask("Why?")
+        with pytest.raises(Faulted) as raised:
+            asked.ask("How?")
+        assert isinstance(raised.value.error, LMUnavailable)
+        with pytest.raises(Faulted):
+            asked.ask("Why?")  # though it is known
+    assert len(engine.requests) == 2
+
+
+def test_tokens_are_a_limit_too(tmp_path):
+    with Asked(tmp_path, Engine(), Limits(tokens=40)) as asked:
+        for n in range(3):
+            asked.ask(f"Why {n}?")  # 15 tokens each
+        with pytest.raises(LimitReached, match="45 tokens are spent of the 40 allowed"):
+            asked.ask("Another?")
