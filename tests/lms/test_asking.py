@@ -9,7 +9,7 @@ from tests.scripted import scripted, signatures
 from typedrag.core.errors import CallFailed, LMUnavailable, StepFailed
 from typedrag.core.events import listen
 from typedrag.core.records import FALLBACK
-from typedrag.lms.asking import ask, detect_refusals
+from typedrag.lms.asking import ask, detect_refusals, with_settings
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.lms.replies import use_reply_store
 from typedrag.lms.trace import collect_steps
@@ -135,3 +135,23 @@ def test_an_lm_that_refuses_all_that_it_is_asked_cannot_be_used(server, answered
     ):
         ask_all()
     assert len(server.calls) == len(asked)
+
+
+class Unreadable(dspy.Module):
+    """Gives a blank answer, and keeps the numbers that it was asked under."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rollouts: list[int] = []
+
+    def forward(self, question: str, config: dict | None = None) -> dspy.Prediction:
+        self.rollouts.append((config or {}).get("rollout_id", 0))
+        return dspy.Prediction.from_completions([{"answer": " "}])
+
+
+def test_each_retry_of_each_draw_has_a_place_of_its_own_in_the_cache():
+    plain, drawn = Unreadable(), Unreadable()
+    for predictor_ in (plain, with_settings(drawn, {"rollout_id": 100})):
+        with use_lm(dspy.utils.DummyLM([{}])), pytest.raises(StepFailed, match="blank"):
+            ask("answer", predictor_, retries=2, question="Why?")
+    assert (plain.rollouts, drawn.rollouts) == ([0, 1, 2], [100, 101, 102])

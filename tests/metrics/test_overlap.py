@@ -148,3 +148,7 @@ def test_a_gold_answer_without_a_word_is_in_nothing() -> None:
     assert not contains("anything", "the")
     assert found_entities("anything", ["&&"]) == (0, 0)
     assert _score("accuracy", "anything", answers=("&&",)).score == 0
+
+
+def test_the_gold_answer_with_the_largest_share_of_its_entities_counts() -> None:
+    assert found_entities("Ada and Bob", ["Ada && Bob && Eve", "Bob"]) == (1, 1)

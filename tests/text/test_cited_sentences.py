@@ -1,7 +1,7 @@
 import pytest
 
 from typedrag.core.records import Passage
-from typedrag.text.sentences import cited_sentences
+from typedrag.text.sentences import cited_sentences, used_passages
 
 PASSAGES = [
     Passage("yeast", "Old yeast makes little gas.", "Baking"),
@@ -45,3 +45,8 @@ def test_a_sentence_may_be_from_two_passages():
 def test_what_no_sentence_is_seen_to_use_supports_the_whole():
     assert marked("Dough is cold. Ovens are too.", PASSAGES[0]) == [("Dough is cold. Ovens are too.", "yeast")]
     assert cited_sentences("Dough is cold.", [], "Why?") == []
+
+
+def test_a_passage_whose_words_another_explains_is_not_used():
+    passages = [Passage("all", "Old yeast makes little gas."), Passage("part", "Old yeast is stale.")]
+    assert used_passages("Old yeast makes little gas.", passages, "Why?") == {"all"}
