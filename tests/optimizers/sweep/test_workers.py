@@ -1,10 +1,13 @@
 import json
+import sqlite3
 from collections import Counter
 
+import optuna
 from optuna.trial import TrialState
 
 from tests.optimizers.sweep.workers import kill_after, logged, start_worker
 from typedrag.optimizers.sweep import SweepConfig, open_sweep
+from typedrag.optimizers.sweep.study import STUDY
 
 THREADS = 3
 
@@ -40,3 +43,14 @@ def test_workers_share_the_trials_and_one_that_is_killed_is_replaced_by_the_othe
     assert len(by_worker) >= 2
     calls = Counter(json.dumps(call.request) for call in server.calls)
     assert sum(n - 1 for n in calls.values()) <= THREADS
+
+
+def test_a_trial_whose_worker_was_killed_before_its_first_heartbeat_is_made_by_another(settings, tmp_path):
+    values = settings(program={"program": "direct_lm"}, knobs={"lm.temperature": [0, 0.2]})
+    with open_sweep(SweepConfig.model_validate(values), tmp_path / "sweep") as sweep:
+        killed, begun = sweep.study.ask(), sweep.study.ask()  # neither beats, since nothing is optimized
+        with sqlite3.connect(tmp_path / "sweep" / STUDY) as database:
+            database.execute("UPDATE trials SET datetime_start = '2020-01-01' WHERE number = ?", (killed.number,))
+        optuna.storages.fail_stale_trials(sweep.study)
+        states = {trial.number: trial.state for trial in sweep.study.get_trials()}
+    assert states == {0: TrialState.FAIL, begun.number: TrialState.RUNNING, 2: TrialState.WAITING}

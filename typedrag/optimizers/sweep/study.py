@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from statistics import fmean
 from typing import cast
@@ -15,7 +16,7 @@ from optuna.exceptions import OptunaError
 from optuna.samplers import BaseSampler
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy import NullPool, create_engine, event
+from sqlalchemy import NullPool, create_engine, event, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from typedrag.core.errors import InputError, Unavailable, first_line
@@ -97,6 +98,22 @@ def wait_for_turn(config: SweepConfig, out: Path) -> Iterator[None]:
         yield
 
 
+class _Storage(RDBStorage):
+    """Optuna's storage, for which a running trial without any heartbeat is stale, too.
+
+    A worker that is killed between the beginning of a trial and its first heartbeat leaves such a trial, and the other
+    workers would wait for it without end.
+    """
+
+    def _get_stale_trial_ids(self, study_id: int) -> list[int]:
+        running = self.get_all_trials(study_id, deepcopy=False, states=(TrialState.RUNNING,))
+        latest = datetime.now() - timedelta(seconds=self.grace_period or 0)
+        begun = [trial._trial_id for trial in running if trial.datetime_start and trial.datetime_start < latest]
+        with self.engine.connect() as connection:
+            beating = set(connection.execute(text("SELECT trial_id FROM trial_heartbeats")).scalars())
+        return [*super()._get_stale_trial_ids(study_id), *(id_ for id_ in begun if id_ not in beating)]
+
+
 @contextmanager
 def open_study(config: SweepConfig, out: Path) -> Iterator[optuna.Study]:
     """Open the study of a sweep, made if need be: in its folder, or in the PostgreSQL database that workers share."""
@@ -108,7 +125,7 @@ def open_study(config: SweepConfig, out: Path) -> Iterator[optuna.Study]:
     seconds = max(1, round(config.heartbeat))
     try:
         with without_notices():
-            storage = RDBStorage(
+            storage = _Storage(
                 url, options, heartbeat_interval=seconds, grace_period=3 * seconds,
                 heartbeat_stale_trial_callback=requeue,
             )  # fmt: skip
