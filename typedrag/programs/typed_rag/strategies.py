@@ -217,7 +217,7 @@ class DecomposingStrategy(Retrieving):
 
         def answer_sub_query(sub_query: str, passages: list[Passage]) -> dspy.Prediction:
             perspective = parts.perspectives.get(sub_query)
-            speaks_for = "perspective" in self.answer_sub_query.predict.signature.input_fields
+            speaks_for = "perspective" in answer_signature(self.sub_answer_signature, self.options).input_fields
             inputs = {"perspective": perspective} if perspective and speaks_for else {}
             return self.answer_sub_query(question=sub_query, passages=passages, **inputs)
 
