@@ -36,8 +36,8 @@ Each row is an item of a paper: a step of an algorithm, a setting, a prompt, a m
 table. *As published* means with `--as-published`, or in the files of [`configs/papers`](../../configs/papers); else the
 row says how typedrag differs. *Shown by* names a test, a benchmark or a page.
 
-`python -m scripts.as_published` makes this page from `docs/systems/items`, and a test checks that all code and tests that
-it names exist. Somebody else would divide the papers into other items, so the counts are no grade.
+`python -m scripts.as_published` makes this page from `docs/systems/items`, and a test checks that all code
+and tests that it names exist. Somebody else would divide the papers into other items, so the counts are no grade.
 """
 
 

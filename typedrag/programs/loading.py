@@ -19,7 +19,7 @@ from typedrag.programs.options import (
     PUBLISHED_RERANKERS,
     TYPE_CLASSIFIERS,
 )
-from typedrag.retrieval import BM25Setting, Reranker, Retriever, check_retriever, open_retriever
+from typedrag.retrieval import BM25Setting, Reranker, Retriever, check_retriever, open_retriever, retriever_parts
 from typedrag.retrieval.index.bm25_part import Manifest
 from typedrag.retrieval.opening import brings_index
 from typedrag.retrieval.protocols import IndexRetriever
@@ -56,7 +56,7 @@ class ProgramSource:
 
     def choose_reranker(self, spec: str | None, *, as_published: bool) -> str:
         """A reranker's spec, if one is given; else the program's own, or the published one."""
-        if spec is not None or not as_published or self.compiled is not None:
+        if spec or not as_published or self.compiled is not None:
             return spec or self.reranker
         if self.name == "richrag":
             raise InputError(
@@ -89,7 +89,7 @@ class ProgramSource:
     def warn_other_language(self, retriever: IndexRetriever) -> None:
         """Warn if the index analyzes words otherwise than the one that the program is published with."""
         published = PUBLISHED_LANGUAGE.get(self.name)
-        manifest = getattr(getattr(retriever, "sparse", retriever), "manifest", None)
+        manifest = getattr(retriever_parts(retriever).sparse, "manifest", None)
         if self.compiled is None and published and isinstance(manifest, Manifest) and manifest.language != published:
             logger.warning(
                 "%s is published with words as they are, and this index has those of the analyzer '%s'. Build one like "

@@ -193,9 +193,9 @@ class PreQRAG(Program):
             self.combine = dspy.Predict(answer_signature(AnswerFromSubAnswers, options, may_be_phrase=True))
 
     def respond(self, question: str) -> dspy.Prediction:
-        scope = self.classifier(question=question).scope.value
-        emit(Classified, route=scope)
-        rewritten = self.rewriter(question=question, scope=DocumentScope(scope))
+        scope = self.classifier(question=question).scope
+        emit(Classified, route=scope.value)
+        rewritten = self.rewriter(question=question, scope=scope)
         rankings = self.search.each(rewritten.needs)
         answer = None
         try:
@@ -210,7 +210,7 @@ class PreQRAG(Program):
                 answer = self.search.final_answer(self.answer, question, self.search.pool(question, rankings))
         except NotAnswered as failure:
             answer = self.not_answered(question, failure)
-        return dspy.Prediction(**{**answer.toDict(), "route": scope})
+        return dspy.Prediction(**{**answer.toDict(), "route": scope.value})
 
     def _in_two_steps(self, question: str, needs: Sequence[Need], rankings: Sequence[list[Passage]]) -> dspy.Prediction:
         """Methods 2 and 3: the sub-questions are answered, each from its own passages (appendix B.1)."""

@@ -109,9 +109,12 @@ class _Storage(RDBStorage):
         running = self.get_all_trials(study_id, deepcopy=False, states=(TrialState.RUNNING,))
         latest = datetime.now() - timedelta(seconds=self.grace_period or 0)
         begun = [trial._trial_id for trial in running if trial.datetime_start and trial.datetime_start < latest]
+        stale = super()._get_stale_trial_ids(study_id)
+        if not begun:  # this is asked before each trial and while a worker waits
+            return stale
         with self.engine.connect() as connection:
             beating = set(connection.execute(text("SELECT trial_id FROM trial_heartbeats")).scalars())
-        return [*super()._get_stale_trial_ids(study_id), *(id_ for id_ in begun if id_ not in beating)]
+        return [*stale, *(id_ for id_ in begun if id_ not in beating)]
 
 
 @contextmanager

@@ -149,6 +149,7 @@ class DecomposingStrategy(Retrieving):
         if self.strategy_options.combine == "pool":
             self.answer_pooled = PassageAnswerer(self.pooled_signature, options)
         else:
+            self.speaks_for = "perspective" in answer_signature(self.sub_answer_signature, options).input_fields
             self.answer_sub_query = PassageAnswerer(self.sub_answer_signature, options)
             combining = typed_rag.AggregateParaphrases if paraphrasing else self.combine_signature
             self.combine = dspy.Predict(answer_signature(combining, options))
@@ -217,8 +218,7 @@ class DecomposingStrategy(Retrieving):
 
         def answer_sub_query(sub_query: str, passages: list[Passage]) -> dspy.Prediction:
             perspective = parts.perspectives.get(sub_query)
-            speaks_for = "perspective" in answer_signature(self.sub_answer_signature, self.options).input_fields
-            inputs = {"perspective": perspective} if perspective and speaks_for else {}
+            inputs = {"perspective": perspective} if perspective and self.speaks_for else {}
             return self.answer_sub_query(question=sub_query, passages=passages, **inputs)
 
         ranked = zip(sub_queries, rankings, strict=True)
