@@ -229,7 +229,7 @@ class CompileResources:
             "modules": config.modules or "all",
             "targets": [self.target.name],
             "optimizer": config.optimizer.name,
-            "optimizer options": without_secrets(self.optimizer.settings.model_dump(mode="json")),
+            "optimizer options": without_secrets(self.optimizer.model_dump(mode="json")),
             "metric": self.objective.name,
             "metric options": self.metric_options,
             "budget": {"name": config.budget.name, "lm_calls": calls, **({"tokens": tokens} if tokens else {})},
