@@ -157,7 +157,7 @@ class RevelatorData(Builder):
             yield role_row(RevelatorRole.RELEVANCE, origin, query, passage=shown, relevant=label)
 
     def _draw_rows(self, rows: list[Row], built: Built) -> list[Row]:
-        """The rows: `limit` of a kind at most to train on, and as many for validation and test as their shares allow."""
+        """The rows: of a kind at most `limit` to train on, and as many for the other parts as their shares allow."""
         strata: dict[tuple[str, ...], list[Row]] = defaultdict(list)
         for row in sorted(rows, key=lambda row: text_hash(row["id"], self.seed)):
             label = row.get("route") or row.get("relevant") or row.get("ending") or ""
