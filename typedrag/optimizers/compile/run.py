@@ -103,11 +103,7 @@ def plan_compile(config: CompileConfig, out: Path) -> Plan:
 
 
 def run_compile(
-    config: CompileConfig,
-    out: Path,
-    *,
-    resume: bool = False,
-    watching: CompileProgress | None = None,
+    config: CompileConfig, out: Path, *, resume: bool = False, watching: CompileProgress | None = None
 ) -> CompileResult:
     """Compile a program, a part of one, or a judge, and test it once on the test split.
 

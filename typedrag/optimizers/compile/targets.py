@@ -149,8 +149,7 @@ MODULES: Mapping[str, ModuleKind] = {
     "answer": ModuleKind("writes answers, or parts of one, from passages"),
     "sub-answer-combiner": ModuleKind("writes an answer out of the answers to a question's parts"),
     "aggregator": ModuleKind(
-        "writes an answer out of the answers to sub-queries",
-        (QuestionType.REASON, QuestionType.INSTRUCTION),
+        "writes an answer out of the answers to sub-queries", (QuestionType.REASON, QuestionType.INSTRUCTION)
     ),
     "debate-mediator": ModuleKind("writes an answer out of what the sides say", (QuestionType.DEBATE,)),
     "coverage-judge": ModuleKind("says which core sub-questions a passage answers, or an answer leaves open"),

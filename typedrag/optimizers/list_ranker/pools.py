@@ -102,9 +102,7 @@ def golden_aspects(examples: Iterable[dspy.Example]) -> dict[str, list[str]]:
 
 
 def predicted_aspects(
-    examples: Sequence[dspy.Example],
-    explorer: SubAspectExplorer,
-    stages: Stages,
+    examples: Sequence[dspy.Example], explorer: SubAspectExplorer, stages: Stages
 ) -> dict[str, list[str]]:
     """The sub-aspects that the LM in use names for questions, by the examples' ids, as `richrag` would."""
     aspects = stages.run("sub-aspects", lambda e: list(explorer(question=e.question).sub_aspects), examples)
