@@ -50,4 +50,4 @@ def points(swept, *states):
     from optuna.trial import TrialState
 
     wanted = [TrialState[name] for name in states or ("COMPLETE", "PRUNED")]
-    return sorted(tuple(t.params.values()) for t in swept.sweep.trials() if t.state in wanted)
+    return sorted(tuple(t.params.values()) for t in swept.trials() if t.state in wanted)

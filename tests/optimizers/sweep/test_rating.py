@@ -73,7 +73,7 @@ def test_weights_that_people_go_by_are_found_and_judged_once(settings, preferenc
     config = SweepConfig.model_validate({**settings(), **preferences})
     swept = run_sweep(config, tmp_path / "sweep")
     assert swept.stopped == ""
-    values = {tuple(t.params.values()): t.values[0] for t in swept.sweep.trials()}
+    values = {tuple(t.params.values()): t.values[0] for t in swept.trials()}
     assert values == {(0.0, -1.0): 1.0, (1.0, -1.0): 1.0, (1.0, 1.0): 0.5, (0.0, 1.0): 0.0}
     questions = len(read_run(next((tmp_path / "sweep" / "trials").iterdir())).questions)
     assert len(server.calls) == 2 * questions + 2  # sub-questions and their types; the two answers are the same to all

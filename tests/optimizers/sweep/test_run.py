@@ -31,11 +31,11 @@ def long_where_few(call):
 
 def spent(swept):
     """The LM calls of all trials, those that were left to others among them."""
-    return sum_spending(*swept.sweep.trials()).usage.lm_calls
+    return sum_spending(*swept.trials()).usage.lm_calls
 
 
 def complete(swept):
-    return swept.sweep.trials(TrialState.COMPLETE)
+    return swept.trials(TrialState.COMPLETE)
 
 
 # a sweep
@@ -109,21 +109,21 @@ def test_several_objectives_give_a_front(sweep, server):
         knobs={"top_k": [1, 3, 5]},
         objectives=["length/score", {"measure": "tiny/score", "direction": "minimize"}],
     )
-    assert [t.params["top_k"] for t in swept.sweep.front] == [5]
+    assert [t.params["top_k"] for t in swept.front] == [5]
     opposed = sweep(
         "opposed",
         program={"options": {"score_cutoff": 0}},
         knobs={"top_k": [1, 3, 5]},
         objectives=["length/score", {"measure": "length/share", "direction": "minimize"}],
     )
-    assert [t.params["top_k"] for t in opposed.sweep.front] == [5, 3, 1]
+    assert [t.params["top_k"] for t in opposed.front] == [5, 3, 1]
 
 
 def test_a_trial_outside_the_constraints_is_not_the_best(sweep, server):
     server.reply = long_where_few
     limits = [{"measure": "length/score", "at_most": 0.4}]
     swept = sweep(program={"options": {"score_cutoff": 0}}, constraints=limits)
-    best = swept.sweep.front[0]
+    best = swept.front[0]
     assert best.params["top_k"] == 3
     assert best.constraints["length/score at most 0.4"] <= 0
     assert {t.params["top_k"] for t in complete(swept) if t.constraints["length/score at most 0.4"] > 0} == {1}
@@ -140,10 +140,10 @@ def test_trials_that_fall_behind_answer_only_the_first_questions(sweep, server):
         pruning={"enabled": True, "first": 3},
         dataset={"limit": 12},
     )
-    by_state = Counter(t.state for t in swept.sweep.trials())
+    by_state = Counter(t.state for t in swept.trials())
     assert by_state[TrialState.PRUNED] >= 3
-    assert swept.sweep.front[0].params == {"top_k": 1}
-    for trial in swept.sweep.trials(TrialState.PRUNED):
+    assert swept.front[0].params == {"top_k": 1}
+    for trial in swept.trials(TrialState.PRUNED):
         assert answered(trial) in (3, 6)
         assert "behind others" in trial.user_attrs["problem"]
     assert all(answered(t) == 12 for t in complete(swept))
@@ -170,7 +170,7 @@ def test_a_trial_whose_answers_fail_is_pruned_and_the_sweep_goes_on(sweep, serve
 
     server.reply = reply
     swept = sweep(knobs={"top_k": [1, 3]}, program={"options": {"score_cutoff": 0}}, metrics=["tiny", "length"])
-    [pruned] = swept.sweep.trials(TrialState.PRUNED)
+    [pruned] = swept.trials(TrialState.PRUNED)
     assert (pruned.params, [t.params for t in complete(swept)]) == ({"top_k": 1}, [{"top_k": 3}])
     assert "the LM refused the request" in pruned.user_attrs["problem"]
 
@@ -185,7 +185,7 @@ def test_a_point_that_cannot_be_built_is_pruned_with_its_reason(sweep, monkeypat
 
     monkeypatch.setattr(Resources, "program", some)
     swept = sweep(knobs={"top_k": [1, 3]}, dataset={"limit": 2})
-    [pruned] = swept.sweep.trials(TrialState.PRUNED)
+    [pruned] = swept.trials(TrialState.PRUNED)
     assert (pruned.params, len(complete(swept))) == ({"top_k": 3}, 1)
     assert "three passages do not go with the rest" in pruned.user_attrs["problem"]
 
@@ -202,7 +202,7 @@ def test_a_teleprompter_is_a_knob_and_compiles_once(sweep, server, tmp_path):
     swept = sweep(**given)
     assert {t.params["teleprompter"] for t in complete(swept)} == {"none", "bootstrap"}
     assert (tmp_path / "sweep" / "compiled" / "bootstrap" / "program" / "program.json").is_file()
-    for trial in swept.sweep.trials(TrialState.PRUNED):
+    for trial in swept.trials(TrialState.PRUNED):
         assert "no rule is given" in trial.user_attrs["problem"]
     shown = [call for call in server.calls if len(call.request["messages"]) > 2]
     assert shown  # the compiled program has demonstrations
@@ -241,7 +241,7 @@ def test_what_a_trial_had_spent_before_it_was_taken_up_again_counts_once(sweep, 
     stop = {"tokens": 400}
     given = {"pruning": {"enabled": True, "first": 2}, "metrics": ["length"], "scorer": None}
     begun = sweep(stop=stop, **given)
-    assert begun.sweep.trials(TrialState.FAIL)
+    assert begun.trials(TrialState.FAIL)
     done = sweep(**given)
     assert done.stopped == ""
     assert spent(done) == len(server.calls)
@@ -399,5 +399,5 @@ def test_a_measure_that_its_metric_does_not_give_is_refused_after_the_first_ques
 def test_a_point_that_the_sampler_chooses_again_is_made_once(sweep):
     """Six points and a sampler that knows nothing of them: it is bound to choose some twice."""
     swept = sweep(sampler={"name": "random", "seed": 3}, stop={"trials": 6}, dataset={"limit": 2})
-    assert any("duplicate" in t.user_attrs for t in swept.sweep.trials())
+    assert any("duplicate" in t.user_attrs for t in swept.trials())
     assert points(swept) == ALL

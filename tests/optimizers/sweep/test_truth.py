@@ -101,9 +101,9 @@ def test_the_risk_is_told_at_the_beginning_and_stays_with_the_sweep(sweep, serve
     }
     told = []
     swept = sweep(**given, watching=SweepProgress(notice=told.append))
-    risk = swept.sweep.parts.risk
+    risk = swept.parts.risk
     assert told[0] == risk
-    assert f"**Beware:** {risk}." in sweep_page(swept.sweep, "typedrag sweep report sweep")
+    assert f"**Beware:** {risk}." in sweep_page(swept, "typedrag sweep report sweep")
     import mlflow
 
     [parent] = [r for r in mlflow.search_runs(output_format="list") if r.info.run_name == "sweep"]
