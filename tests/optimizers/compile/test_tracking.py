@@ -11,7 +11,7 @@ from typedrag.core.redaction import make_redactor
 from typedrag.experiments import read_config, run_evaluation
 from typedrag.experiments.judges.saved import save_judge
 from typedrag.metrics.judges.linkage import LinkageJudge
-from typedrag.optimizers.compile.tracking import log_candidates, log_compile, render_candidates
+from typedrag.optimizers.compile.run import log_candidates, log_compile, render_candidates
 from typedrag.programs.compiled import save_compiled
 
 KEY, HOST = "sk-a-planted-key-0123456789", "lm.planted-host.example"

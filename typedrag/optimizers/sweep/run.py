@@ -37,7 +37,7 @@ from typedrag.lms.cost import CostTracker, Spending, track_cost
 from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.lms.threads import thread_pool
 from typedrag.metrics.objective import measurable_ids
-from typedrag.optimizers.compile.tracking import RISK
+from typedrag.optimizers.compile.run import RISK
 from typedrag.optimizers.sweep import study
 from typedrag.optimizers.sweep.config import SweepConfig
 from typedrag.optimizers.sweep.report import write_figures
