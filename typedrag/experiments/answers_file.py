@@ -15,6 +15,7 @@ from typedrag.experiments.results import ANSWERS, read_run
 from typedrag.files.text_files import WholeText, hash_files
 from typedrag.programs import Options, Program
 from typedrag.programs.loading import ProgramSource
+from typedrag.programs.options import Published
 from typedrag.runs import Result, Store, is_run
 from typedrag.text.words import question_key
 
@@ -68,7 +69,7 @@ class AnswersFile(ProgramSource):
         """The name of the system, and what identifies its answers."""
         return {"program": self.name, "answers": hash_files(self.path)}
 
-    def options(self, *, as_published: bool, overrides: Mapping[str, Any] | None = None) -> Options:
+    def options(self, *, as_published: Published | None = None, overrides: Mapping[str, Any] | None = None) -> Options:
         return Options()
 
     def check(self, options: Options) -> None:

@@ -22,6 +22,7 @@ from typedrag.lms.replies import use_reply_store
 from typedrag.metrics import Metric
 from typedrag.programs import Options, Program
 from typedrag.programs.loading import ProgramSource
+from typedrag.programs.options import Published
 from typedrag.retrieval import open_reranker
 from typedrag.retrieval.opening import brings_index
 from typedrag.retrieval.protocols import IndexRetriever
@@ -69,7 +70,7 @@ class AskJob:
     identity: Mapping[str, Any]
     reranker: str
     lm: LMConfig
-    as_published: bool = False
+    as_published: Published | None = None
 
     @contextmanager
     def __call__(self, tables: Tables, worker: str) -> Iterator[Executor]:
