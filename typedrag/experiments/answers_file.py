@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import dspy
 
 from typedrag.core.errors import InputError
+from typedrag.core.parameters import Published
 from typedrag.core.records import ELSEWHERE, Answer, Passage, Step, Usage
 from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, read_json, read_rows, renamed
 from typedrag.experiments.config import ProgramConfig
@@ -15,7 +16,6 @@ from typedrag.experiments.results import ANSWERS, read_run
 from typedrag.files.text_files import WholeText, hash_files
 from typedrag.programs import Options, Program
 from typedrag.programs.loading import ProgramSource
-from typedrag.programs.options import Published
 from typedrag.runs import Result, Store, is_run
 from typedrag.text.words import question_key
 

@@ -20,12 +20,11 @@ from pydantic import (
 )
 
 from typedrag.core.errors import InputError
+from typedrag.core.parameters import Parameter, Published
+from typedrag.core.question_types import TYPE_CLASSIFIERS
 from typedrag.experiments.ray_pool import ray_address
 from typedrag.lms.cost import Spending, format_dollars
-from typedrag.lms.lm import AdapterName, default_spec, lm_provider
-from typedrag.lms.vllm import split_address
-from typedrag.programs.options import PRESETS, TYPE_CLASSIFIERS, Published
-from typedrag.programs.parameters import Parameter
+from typedrag.lms.specs import AdapterName, default_spec, lm_provider, split_address
 from typedrag.runs import Limits
 
 CLOSED = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
@@ -319,6 +318,10 @@ class EvaluationConfig(ExperimentConfig):
     @model_validator(mode="after")
     def _lm_is_as_published(self) -> Self:
         """The LM that answers takes the settings that its programs are published with, where it has none."""
+        if not any(program.as_published for program in self.programs):
+            return self
+        from typedrag.programs.options import PRESETS  # it brings DSPy
+
         presets = (
             PRESETS[p.as_published].get(p.program.replace("-", "_")) if p.as_published else None for p in self.programs
         )

@@ -11,18 +11,19 @@ import dspy
 
 from typedrag.core.call_context import use_context
 from typedrag.core.errors import RetrievalError
+from typedrag.core.parameters import Published
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Answer
 from typedrag.experiments.config import EvaluationConfig, LMConfig, ProgramConfig
 from typedrag.experiments.resources import Resources, open_metered
 from typedrag.experiments.results import MetricResult
 from typedrag.files.database import Tables
-from typedrag.lms.lm import default_spec, lm_provider, use_lm
+from typedrag.lms.lm import use_lm
 from typedrag.lms.replies import use_reply_store
+from typedrag.lms.specs import default_spec, lm_provider
 from typedrag.metrics import Metric
 from typedrag.programs import Options, Program
 from typedrag.programs.loading import ProgramSource
-from typedrag.programs.options import Published
 from typedrag.retrieval import open_reranker
 from typedrag.retrieval.opening import brings_index
 from typedrag.retrieval.protocols import IndexRetriever

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, NamedTuple, Self, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import (
     BaseModel,
@@ -19,18 +19,15 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from typedrag.core.errors import InputError
-from typedrag.core.question_types import DocumentScope, QuestionType, Route, SubQuestionType
+from typedrag.core.parameters import Parameter, Published
+from typedrag.core.question_types import TYPE_CLASSIFIERS, DocumentScope, QuestionType, Route, SubQuestionType
 from typedrag.core.registry import SpecGrammar
-from typedrag.lms.lm import check_spec
-from typedrag.programs.parameters import Parameter
+from typedrag.lms.specs import check_spec
 from typedrag.retrieval.index.lucene import STANDARD
 from typedrag.retrieval.relevance_filter import RELEVANCE_FILTERS
 from typedrag.retrieval.search.bm25 import BM25Setting
 from typedrag.sub_questions.decomposition import SUB_QUESTIONS_PER_CALL
 
-TYPE_CLASSIFIERS = SpecGrammar("type classifier", "linear", "embedding", "lm", "oracle", "hub:NAME")
-Published: TypeAlias = Literal["paper", "code"]
-"""What a program is published by: the paper's text, or the authors' code where it says otherwise or more."""
 COMPLEXITY_CLASSIFIERS = SpecGrammar("classifier of complexity", "lm", "hub:NAME")
 _CLOSED = ConfigDict(extra="forbid", frozen=True)
 
