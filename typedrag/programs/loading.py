@@ -51,7 +51,7 @@ class ProgramSource:
         return spec
 
     def preset(self, as_published: Published | None) -> Preset | None:
-        """What the program is published with, if it is asked for so; a compiled one has its own."""
+        """The settings that the program is published with, if it is asked for so; a compiled one has its own."""
         return find_preset(self.name, as_published) if as_published and self.compiled is None else None
 
     def choose_reranker(self, spec: str | None, *, as_published: Published | None = None) -> str:

@@ -508,7 +508,7 @@ _SHORT = _USUAL.model_copy(update={"answer_length": "phrase", "passage_words": _
 
 
 class Preset(NamedTuple):
-    """What a program is published with; what is left out is as without a preset."""
+    """The settings that a program is published with; those left out are as without a preset."""
 
     options: Options
     reranker: str = "none"
@@ -563,7 +563,7 @@ PRESETS: Mapping[Published, Mapping[str, Preset]] = {
 
 
 def find_preset(program: str, version: Published) -> Preset:
-    """What a program is published with, or an `InputError`."""
+    """The settings that a program is published with, or an `InputError`."""
     if preset := PRESETS[version].get(program):
         return preset
     if program in PRESETS["paper"]:
