@@ -122,6 +122,7 @@ def command(
         EvaluationConfig(programs=(asked,), lm=lm, index=index, dataset=DatasetConfig(name="questions"), metrics=()),
         Path(),
     )
+    lm = parts.config.lm
     source = parts.source(asked)
     source.check_unlabelled(configured_options(asked, source), asked.retriever)
     program = parts.program(asked)
@@ -132,7 +133,7 @@ def command(
     types = {q.id: q.question_type for q in questions if q.question_type}
     settings = {
         **parts.answer_settings(asked),
-        "lm settings": options.chosen(temperature=lm.temperature, max_tokens=lm.max_tokens),
+        "lm settings": options.chosen(temperature=lm.temperature, top_p=lm.top_p, max_tokens=lm.max_tokens),
         **({"question types": types} if types else {}),
     }
     calls = values["calls_in_flight"] or CALLS_IN_FLIGHT

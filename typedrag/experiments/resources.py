@@ -208,7 +208,7 @@ class Resources:
         if key not in self._retrievers:
             self._retrievers[key] = retrieval.open_retriever(spec, self.config.index, bm25)
             if program.as_published:
-                source.warn_other_language(self._retrievers[key])
+                source.warn_other_language(self._retrievers[key], program.as_published)
         return self._retrievers[key]
 
     def source(self, program: ProgramConfig) -> ProgramSource:
@@ -236,7 +236,7 @@ class Resources:
         reads = set(program_class(compiled.program).reads)
         own = {
             "program": str(folder),
-            "as_published": False,
+            "as_published": None,
             "options": compiled.options.model_dump(mode="json", include=reads),
             "reranker": reranker_spec(program, self.source(program)),
         }
@@ -341,8 +341,8 @@ def reranker_spec(program: ProgramConfig, source: ProgramSource) -> str:
 
 def bm25_settings(program: ProgramConfig, source: ProgramSource) -> dict[BM25Setting, float]:
     """The settings of a program's BM25: those configured, over those it was compiled with, or the published ones."""
-    published = program.as_published and source.retrieves and not brings_index(program.retriever or source.retriever)
-    return source.choose_bm25(program.bm25.settings, as_published=published)
+    elsewhere = not source.retrieves or brings_index(program.retriever or source.retriever)
+    return source.choose_bm25(program.bm25.settings, as_published=None if elsewhere else program.as_published)
 
 
 def _judge_folders(metric: str, options: Mapping[str, Any]) -> dict[str, Path]:

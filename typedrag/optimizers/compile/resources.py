@@ -128,7 +128,7 @@ class CompileResources:
     @cached_property
     def lms(self) -> dict[str, tuple[LMConfig, dspy.LM]]:
         """The LMs by role and their settings: `task`, `judge`, and `prompt` and `teacher` where they differ."""
-        task = self.config.lm
+        task = self.resources.config.lm
         lms = {"task": (task, self.resources.lm)}
         roles: dict[Role, LMConfig | None]
         roles = {"prompt LM": self.config.prompt_lm, "teacher LM": self.config.teacher_lm}
@@ -230,7 +230,7 @@ class CompileResources:
             "modules": config.modules or "all",
             "targets": [self.target.name],
             "optimizer": config.optimizer.name,
-            "optimizer options": without_secrets(self.optimizer.settings.model_dump(mode="json")),
+            "optimizer options": without_secrets(self.optimizer.model_dump(mode="json")),
             "metric": self.objective.name,
             "metric options": self.metric_options,
             "budget": {"name": config.budget.name, "lm_calls": calls, **({"tokens": tokens} if tokens else {})},
