@@ -116,23 +116,25 @@ def command(
 
     how = options.chosen(**values["programs"])
     how["options"] = {**how["options"], **options.chosen(top_k=top_k)}
-    asked = ProgramConfig(program=program_name, **how)
+    configured = ProgramConfig(program=program_name, **how)
     lm = LMConfig(**options.chosen(**values["lm"]), cache=not no_cache)
     parts = Resources(
-        EvaluationConfig(programs=(asked,), lm=lm, index=index, dataset=DatasetConfig(name="questions"), metrics=()),
+        EvaluationConfig(
+            programs=(configured,), lm=lm, index=index, dataset=DatasetConfig(name="questions"), metrics=()
+        ),
         Path(),
     )
     lm = parts.config.lm
-    source = parts.source(asked)
-    source.check_unlabelled(configured_options(asked, source), asked.retriever)
-    program = parts.program(asked)
+    source = parts.source(configured)
+    source.check_unlabelled(configured_options(configured, source), configured.retriever)
+    program = parts.program(configured)
     if question is not None and not question.strip():
         raise InputError("the question is empty", 'Write: typedrag ask "Why …?"')
-    over = f" over {Path(parts.retriever(asked).place).name}" if source.retrieves else ""
+    over = f" over {Path(parts.retriever(configured).place).name}" if source.retrieves else ""
     say(f"{program_name} with {lm.spec or default_spec()}{over}")
     types = {q.id: q.question_type for q in questions if q.question_type}
     settings = {
-        **parts.answer_settings(asked),
+        **parts.answer_settings(configured),
         "lm settings": options.chosen(temperature=lm.temperature, top_p=lm.top_p, max_tokens=lm.max_tokens),
         **({"question types": types} if types else {}),
     }
@@ -146,7 +148,7 @@ def command(
             return
         answering: Program | Executor = program
         if number := stack.enter_context(connect(executor, values["workers"], threads=threads, calls=calls)):
-            pool = RayPool(ProgramJob.of(parts, asked), number, threads=threads, calls=calls)
+            pool = RayPool(ProgramJob.of(parts, configured), number, threads=threads, calls=calls)
             answering = stack.enter_context(closing(pool))
         _answer_many(
             questions, out, trace=trace, program=answering, threads=threads, store=run.store if run else None,
