@@ -83,14 +83,14 @@ class ProgramJob:
     def __call__(self, replies: Tables | None, worker: str) -> Iterator[Executor]:
         [program] = self.config.programs
         parts = Resources(self.config, Path(), sources={program.program: self.source})
-        if self.source.retrieves and dict((searched := parts.retriever(program)).identity) != dict(self.identity):
+        if self.source.retrieves and dict((retriever := parts.retriever(program)).identity) != dict(self.identity):
             raise RetrievalError(
-                f"the index {searched.place} of a worker is not the one where the run was begun",
+                f"the index {retriever.place} of a worker is not the one where the run was begun",
                 "Let all machines have the same, or share it: typedrag index serve, and --retriever http://HOST:PORT",
             )
         executor = LocalExecutor(parts.program(program), parts.metrics)
-        kept = use_reply_store(replies, _HEARTBEAT, worker) if replies else nullcontext()
-        with use_lm(parts.lm), kept:
+        store = use_reply_store(replies, _HEARTBEAT, worker) if replies else nullcontext()
+        with use_lm(parts.lm), store:
             yield executor
 
 
