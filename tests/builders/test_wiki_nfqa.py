@@ -7,7 +7,8 @@ import pytest
 
 from tests.scripted import ScriptedEngine
 from tests.scripted import signatures as s
-from typedrag.builders import ReferenceLMs, WikiNFQA, build_wiki_nfqa
+from typedrag.builders import WikiNFQA
+from typedrag.builders.wiki_nfqa import ReferenceLMs
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.datasets.dataset import example
@@ -48,6 +49,10 @@ def rewrite(prompt: str) -> dict:
     return {"answer": f"superb {thing(prompt)}"}
 
 
+def worse(*answers: str) -> dict:
+    return {"answers": dict(zip(("acceptable", "poor", "senseless"), answers, strict=True))}
+
+
 class Writer:
     """An LM that signs what it writes, and numbers what it is asked for again."""
 
@@ -61,7 +66,7 @@ class Writer:
     def write(self, prompt: str) -> dict:
         self.asked[thing(prompt)] += 1
         by = f"{thing(prompt)} by {self.name}, draw {self.asked[thing(prompt)]}"
-        return {"answers": {"acceptable": f"fair {by}", "poor": f"poor {by}", "senseless": f"absurd {by}"}}
+        return worse(f"fair {by}", f"poor {by}", f"absurd {by}")
 
 
 def panel(annotator: dict | None = None, superior: dict | None = None, writers: dict | None = None):
@@ -71,7 +76,7 @@ def panel(annotator: dict | None = None, superior: dict | None = None, writers: 
 
 
 def build(lms, questions=QUESTIONS, settings=SETTINGS, stages=None):
-    return build_wiki_nfqa(questions, lms, stages or Stages(1), settings)
+    return settings.write_references(questions, lms, stages or Stages(1))
 
 
 def test_nine_references_a_superior_one_and_the_ground_truth_are_labelled():
@@ -96,21 +101,16 @@ def test_lms_write_and_label_at_the_papers_temperatures():
 
     class Listening(ScriptedEngine):
         def complete(self, request):
-            seen.append((request.model, request.config))
+            seen.append((request.config.temperature, request.config.top_p, request.config.max_tokens))
             return super().complete(request)
 
-    def listening(name, replies):
-        return dspy.LM(f"scripted/{name}", engine=Listening(replies), num_retries=0, cache=False, temperature=0.0)
-
-    writer = listening("w", {s.WriteWorseAnswers: Writer("w").write, s.RewriteAnswer: rewrite})
-    judge = listening("j", {s.LabelAnswers: labels})
-    build(ReferenceLMs((writer,), writer, judge), questions=QUESTIONS[:1])
-    said = [(model, c.temperature, c.top_p, c.max_tokens) for model, c in seen]
-    assert [each[1:] for each in said] == [(0.8, 0.95, 512), (0.8, 0.95, 512), (0.1, 0.95, 512)]
-    seen.clear()
-    settings = WikiNFQA(questions=("mine",), temperature=0.5, annotation_temperature=0.2, top_p=0.9, max_tokens=99)
-    build(ReferenceLMs((writer,), writer, judge), questions=QUESTIONS[:1], settings=settings)
-    assert [(c.temperature, c.top_p, c.max_tokens) for _, c in seen] == [(0.5, 0.9, 99)] * 2 + [(0.2, 0.9, 99)]
+    engine = Listening({s.WriteWorseAnswers: Writer("w").write, s.RewriteAnswer: rewrite, s.LabelAnswers: labels})
+    lm = dspy.LM("scripted/lm", engine=engine, num_retries=0, cache=False, temperature=0.0)
+    build(ReferenceLMs((lm,), lm, lm), questions=QUESTIONS[:1])
+    other = {"temperature": 0.5, "annotation_temperature": 0.2, "top_p": 0.9, "max_tokens": 99}
+    build(ReferenceLMs((lm,), lm, lm), questions=QUESTIONS[:1], settings=SETTINGS.model_copy(update=other))
+    papers, ours = [(0.8, 0.95, 512)] * 2 + [(0.1, 0.95, 512)], [(0.5, 0.9, 99)] * 2 + [(0.2, 0.9, 99)]
+    assert seen == papers + ours
 
 
 def test_the_annotator_sees_answers_in_an_order_drawn_by_hash():
@@ -133,10 +133,8 @@ def test_references_that_are_missing_are_counted_and_the_question_stays():
         superior={s.RewriteAnswer: "torn"},
         writers={
             "ada": {s.WriteWorseAnswers: "torn"},
-            "bob": {s.WriteWorseAnswers: {"answers": {"acceptable": " ", "poor": "poor one", "senseless": "absurd"}}},
-            "cyd": {
-                s.WriteWorseAnswers: {"answers": {"acceptable": "fair", "poor": "Poor  one", "senseless": "absurd"}}
-            },
+            "bob": {s.WriteWorseAnswers: worse(" ", "poor one", "absurd")},
+            "cyd": {s.WriteWorseAnswers: worse("fair", "Poor  one", "absurd")},
         },
     )
     built = build(lms, questions=QUESTIONS[:1])

@@ -17,7 +17,7 @@ from typedrag.core.errors import InputError
 from typedrag.experiments.formats import format_estimate, format_p
 from typedrag.experiments.results import read_run
 from typedrag.optimizers.list_ranker.run import RankerTrainConfig
-from typedrag.runs.work import Stages
+from typedrag.runs import Stages
 
 if TYPE_CHECKING:
     import dspy
@@ -117,7 +117,7 @@ def _predict_aspects(examples: Sequence[dspy.Example], program: str, threads: in
     from typedrag.programs import RichRAG
 
     source = program_source(program)
-    built = source.without_index(source.options(as_published=False))
+    built = source.without_index(source.options())
     if not isinstance(built, RichRAG):
         raise InputError(f"program '{source.name}' has no sub-aspect explorer", "Name richrag, or a compiled one")
     limit_calls_in_flight(threads)

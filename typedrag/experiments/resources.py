@@ -15,6 +15,7 @@ import dspy
 
 from typedrag import retrieval
 from typedrag.core.errors import InputError, NotMeasurable
+from typedrag.core.question_types import TYPE_CLASSIFIERS
 from typedrag.core.redaction import Redactor, make_redactor
 from typedrag.datasets.dataset import Dataset, load_dataset, sample
 from typedrag.experiments.answers_file import AnswersFile, read_answers
@@ -24,12 +25,12 @@ from typedrag.experiments.loading import program_source
 from typedrag.experiments.question_typing import DEFAULT_CLASSIFIER, infer_type, program_classifier, with_types
 from typedrag.experiments.results import METRIC, PlannedQuestion
 from typedrag.lms.cost import track_calls
-from typedrag.lms.lm import Role, default_spec, open_lm, reply_settings
+from typedrag.lms.lm import Role, open_lm, reply_settings
+from typedrag.lms.specs import default_spec
 from typedrag.metrics import Metric, build_metric, metric_class, takes_scorer
 from typedrag.programs import Options, Program, program_class
 from typedrag.programs.compiled import Compiled
 from typedrag.programs.loading import ProgramSource
-from typedrag.programs.options import TYPE_CLASSIFIERS
 from typedrag.retrieval import BM25Setting, IndexRetriever, Reranker
 from typedrag.retrieval.opening import brings_index, find_server
 
@@ -207,7 +208,7 @@ class Resources:
         if key not in self._retrievers:
             self._retrievers[key] = retrieval.open_retriever(spec, self.config.index, bm25)
             if program.as_published:
-                source.warn_other_language(self._retrievers[key])
+                source.warn_other_language(self._retrievers[key], program.as_published)
         return self._retrievers[key]
 
     def source(self, program: ProgramConfig) -> ProgramSource:
@@ -235,7 +236,7 @@ class Resources:
         reads = set(program_class(compiled.program).reads)
         own = {
             "program": str(folder),
-            "as_published": False,
+            "as_published": None,
             "options": compiled.options.model_dump(mode="json", include=reads),
             "reranker": reranker_spec(program, self.source(program)),
         }
@@ -243,18 +244,10 @@ class Resources:
 
     def settings(self, program: ProgramConfig) -> dict[str, Any]:
         """The settings that a run's answers and judgments depend on; other settings make another run."""
-        data = self.config.dataset
-        source = self.source(program)
-        options = configured_options(program, source)
+        data, source = self.config.dataset, self.source(program)
         made_here: dict[str, Any] = {}
         if not isinstance(source, AnswersFile):
-            made_here = {
-                "options": options.model_dump(mode="json"),
-                **retrieval.reranker_identity(reranker_spec(program, source)),
-                **(self.retriever(program).identity if source.retrieves else {"index": None}),
-                "lm": self.config.lm.spec or default_spec(),
-                "lm settings": reply_settings(self.lm),
-            }
+            made_here = {**self.answer_settings(program), "lm settings": reply_settings(self.lm)}
         metrics = {}
         for m in self.config.metrics:
             own: dict[str, Any] = {"options": with_fingerprints(m.name, m.options)}
@@ -272,6 +265,17 @@ class Resources:
             "seed": data.seed,
             **({} if self.type_classifier == DEFAULT_CLASSIFIER else {"question types": self.type_classifier}),
             **metrics,
+        }
+
+    def answer_settings(self, program: ProgramConfig) -> dict[str, Any]:
+        """The settings that a program's answers depend on, besides those of the LM."""
+        source = self.source(program)
+        return {
+            **source.settings,
+            "options": configured_options(program, source).model_dump(mode="json"),
+            **retrieval.reranker_identity(reranker_spec(program, source)),
+            **(self.retriever(program).identity if source.retrieves else {"index": None}),
+            "lm": self.config.lm.spec or default_spec(),
         }
 
     @cached_property
@@ -337,8 +341,8 @@ def reranker_spec(program: ProgramConfig, source: ProgramSource) -> str:
 
 def bm25_settings(program: ProgramConfig, source: ProgramSource) -> dict[BM25Setting, float]:
     """The settings of a program's BM25: those configured, over those it was compiled with, or the published ones."""
-    published = program.as_published and source.retrieves and not brings_index(program.retriever or source.retriever)
-    return source.choose_bm25(program.bm25.settings, as_published=published)
+    elsewhere = not source.retrieves or brings_index(program.retriever or source.retriever)
+    return source.choose_bm25(program.bm25.settings, as_published=None if elsewhere else program.as_published)
 
 
 def _judge_folders(metric: str, options: Mapping[str, Any]) -> dict[str, Path]:

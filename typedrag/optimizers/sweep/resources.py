@@ -145,7 +145,7 @@ class SweepResources:
         program = base.model_copy(update={**own, "bm25": configs.BM25Config(**bm25_settings(base, source))})
         options = configured_options(base, source)
         point = {
-            name: space.current_value(name, options, program, self.config.lm, self.metrics)
+            name: space.current_value(name, options, program, self.base.config.lm, self.metrics)
             for name in self.config.knobs
         }
         if unset := [name for name, value in point.items() if value is None and name.startswith("bm25.")]:
