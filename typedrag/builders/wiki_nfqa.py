@@ -373,7 +373,7 @@ _AUTHORS_FILE = "Name data/processing/filter_nf_dataset_and_remap_paras.py of th
 
 
 def has_substring(question: str, patterns: Mapping[str, Sequence[str]]) -> bool:
-    """Whether a question has one of the substrings that are for the first word it has, of any letter case."""
+    """True if a question has one of the substrings that are for the first word it has, of any letter case."""
     lower = question.lower()
     return any(text in lower for text in next((patterns[word] for word in patterns if word in lower), ()))
 
