@@ -309,11 +309,7 @@ PATTERNS: Mapping[QuestionType, tuple[str, ...]] = {
         "should i|we|you",
         "what … best|good|favorite|favourite",
     ),
-    QuestionType.REASON: (
-        "why",
-        "how come",
-        "what … reason|reasons|cause|causes|caused|purpose|makes|made|led",
-    ),
+    QuestionType.REASON: ("why", "how come", "what … reason|reasons|cause|causes|caused|purpose|makes|made|led"),
     QuestionType.INSTRUCTION: (
         "how to",
         f"how {_VERB} i|you|we|one|people|someone",
