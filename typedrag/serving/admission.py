@@ -1,6 +1,6 @@
-"""What a client may ask at once, in a minute and in a day. A client is a key's holder or, without keys, an address.
+"""Limits on what a client may ask at once, in a minute and in a day.
 
-Each process counts by itself, and begins anew when it starts.
+A client is a key's holder or, without keys, an address. Each process counts by itself, and begins anew when it starts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Admission:
 
     @property
     def under_way(self) -> int:
-        """What runs or waits."""
+        """The number of works that run or wait."""
         return sum(turns.under_way for turns in self._turns)
 
     def turns(self, running: int, queue: int) -> Turns:
@@ -180,8 +180,10 @@ class Turns:
 
 
 class Allowance:
-    """What each client may take, all of it at once; it is full again after some seconds. A client may owe something.
-    Those who have not asked for longest are forgotten first."""
+    """An amount that each client may take, all at once; it is full again after some seconds.
+
+    A client may owe something. Those who have not asked for longest are forgotten first.
+    """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic, most: int = _MOST_CLIENTS) -> None:
         self._seconds, self._clock, self._most = seconds, clock, most
@@ -202,7 +204,7 @@ class Allowance:
 
 
 def _headers(kind: str, limit: int, left: float, seconds: float) -> dict[str, str]:
-    """What is left, as OpenAI's clients read it."""
+    """Headers that say what is left, as OpenAI's clients read it."""
     return {
         f"X-RateLimit-Limit-{kind}": str(limit),
         f"X-RateLimit-Remaining-{kind}": str(max(0, math.floor(left))),

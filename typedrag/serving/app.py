@@ -50,7 +50,7 @@ def create_app(service: Service, start: Callable[[], None] = lambda: None) -> Fa
 
 
 class Served(Protocol):
-    """What answers requests, within its limits."""
+    """A service behind HTTP."""
 
     admission: Admission
     metrics: Metrics

@@ -112,9 +112,9 @@ class Keyring:
     If the file is gone or broken, the keys read last stay in force, and the log says so.
     """
 
-    def __init__(self, path: Path | None, given: str = "") -> None:
-        """The keys of a file, and those given as `NAME=KEY,NAME=KEY`."""
-        self._given = [_read_given(pair) for pair in given.split(",") if pair.strip()]
+    def __init__(self, path: Path | None, more: str = "") -> None:
+        """The keys of a file, and more as `NAME=KEY,NAME=KEY`."""
+        self._given = [_read_given(pair) for pair in more.split(",") if pair.strip()]
         self._keys: Sequence[Key] = ()
         self._file = self._seen = None
         if path is None:
@@ -152,8 +152,8 @@ class Keyring:
 
 def open_keyring(path: Path | None) -> Keyring | None:
     """The keys of a file and of the environment; None if there are none."""
-    given = os.environ.get(GIVEN, "")
-    return Keyring(path, given) if path or given else None
+    more = os.environ.get(GIVEN, "")
+    return Keyring(path, more) if path or more else None
 
 
 def _read_given(pair: str) -> Key:

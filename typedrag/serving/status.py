@@ -65,8 +65,8 @@ class Readiness:
                 self._at = time.monotonic()
                 for fault in set(self._faults.values()) - {"", *before.values()}:  # said once, not at each probe
                     logger.warning("not ready: %s", fault)
-        seen = {part: FAILED if fault else OK for part, fault in self._faults.items()}
-        return {"server": OK, **seen, **({"lm": FAILED} if self._service.refusing else {})}
+        parts = {part: FAILED if fault else OK for part, fault in self._faults.items()}
+        return {"server": OK, **parts, **({"lm": FAILED} if self._service.refusing else {})}
 
 
 class ProgramFaults:
@@ -105,7 +105,7 @@ class ProgramFaults:
 
 
 async def find_fault(checks: Iterable[Awaitable[None]]) -> str:
-    """What the checks of a part raise; empty if that is nothing."""
+    """The errors that the checks of a part raise, in words; empty if there are none."""
     faults = [ended for ended in await asyncio.gather(*checks, return_exceptions=True) if ended is not None]
     return "; ".join(without_keys(first_line(fault)) for fault in faults if isinstance(fault, Exception))
 
