@@ -8,15 +8,12 @@ import pytest
 from tests.scripted import ScriptedEngine
 from tests.scripted import signatures as s
 from typedrag.builders import WikiNFQA
-from typedrag.builders.wiki_nfqa import ReferenceLMs, types_by_pattern
+from typedrag.builders.wiki_nfqa import ReferenceLMs
 from typedrag.core.errors import InputError
-from typedrag.core.question_types import QuestionType as T
-from typedrag.core.records import Reference
-from typedrag.datasets import load_dataset
+from typedrag.core.question_types import QuestionType
 from typedrag.datasets.dataset import example
 from typedrag.lms import lm as lms_module
 from typedrag.lms.adapter import SchemaAdapter
-from typedrag.programs.typed_rag.type_classifiers import LinearTypeClassifier
 from typedrag.runs.work import Stages
 
 SETTINGS = WikiNFQA(questions=("mine",), retries=0)
@@ -26,7 +23,7 @@ QUESTIONS = [
         question=f"Why is thing {n} odd?",
         subset="nq",
         answers=(f"truth {n}", f"alias {n}"),
-        question_type=T.REASON,
+        question_type=QuestionType.REASON,
     )
     for n in range(4)
 ]
@@ -151,6 +148,13 @@ def test_references_that_are_missing_are_counted_and_the_question_stays():
     assert row["answer_dict"]["ada"] == {} and row["answer_dict"]["cyd"] == {"answer1": "fair"}
 
 
+def test_references_that_repeat_others_are_kept_as_in_the_authors_data():
+    same = {s.WriteWorseAnswers: worse("fair", "poor", "absurd")}
+    lms, _ = panel(writers=dict.fromkeys(("ada", "bob", "cyd"), same))
+    [row] = build(lms, questions=QUESTIONS[:1], settings=SETTINGS.model_copy(update={"repeats": True})).rows
+    assert row["num_answers"] == 11 and row["answer_list"].count("fair") == 3
+
+
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
@@ -169,155 +173,3 @@ def test_somebody_must_write():
     only = Writer("ada").lm
     with pytest.raises(InputError, match="no LM is to write"):
         build(ReferenceLMs((), only, only))
-
-
-BREAD = example(id="1", question="Why does  bread rise?", answers=("yeast", "gas"), subset="validation")
-WHEN = example(id="2", question="When was the telephone invented?", answers=("1876",))
-
-
-def select(questions, classifier=None, stages=None, **settings):
-    builder = WikiNFQA(questions=("mine",), **settings)
-    return builder.select_non_factoid(questions, classifier or LinearTypeClassifier(), stages or Stages(1))
-
-
-def test_non_factoid_questions_are_kept_with_their_ground_truth_and_type():
-    done = []
-    selected, report = select({"nq": [BREAD, WHEN]}, stages=Stages(listener=lambda p: done.append(p.done)))
-    assert [e.toDict() for e in selected] == [
-        {
-            "id": "nq_1",
-            "question": "Why does bread rise?",
-            "subset": "nq",
-            "answers": ("yeast", "gas"),
-            "question_type": T.REASON,
-        }
-    ]
-    assert report.left_out == {"questions: worded like no non-factoid question": 1}
-    assert done == [0, 1, 1]
-
-
-def test_the_best_reference_is_the_ground_truth_where_there_is_no_answer():
-    graded = example(id="3", question="Why is steel hard?", references=(Reference("carbon", 3), Reference("tin", 0)))
-    bare = example(id="4", question="Why is glass clear?")
-    selected, report = select({"mine": [graded, bare]})
-    assert [e.answers for e in selected] == [("carbon",)]
-    assert report.left_out == {"questions: without an answer": 1}
-
-
-def test_a_question_that_came_before_is_left_out_and_ids_must_differ():
-    again = example(id="1", question="why does bread rise?", answers=("yeast",))
-    selected, report = select({"nq": [BREAD], "mine": [again]})
-    assert [e.id for e in selected] == ["nq_1"] and report.left_out == {"questions: it came before": 1}
-    other = example(id="1", question="Why do cats purr?", answers=("joy",))
-    with pytest.raises(InputError, match="two questions of 'nq' have the id '1'"):
-        select({"nq": [BREAD, other]})
-
-
-def test_a_large_subset_is_drawn_from_in_turn_by_type():
-    whys = [example(id=f"w{n}", question=f"Why is number {n} odd?", answers=("x",)) for n in range(30)]
-    hows = [example(id=f"h{n}", question=f"How to bake {n} loaves of bread?", answers=("x",)) for n in range(3)]
-    types = {"w": T.REASON, "h": T.INSTRUCTION}
-
-    class ByWord(dspy.Module):
-        def forward(self, question):
-            return dspy.Prediction(question_type=types[question[0].lower()])
-
-    given = {"many": [*whys, *hows], "few": [BREAD]}
-    selected, report = select(given, ByWord(), per_subset=6)
-    kept = [e.id for e in selected]
-    assert len(kept) == 7 and sum(i.startswith("many_h") for i in kept) == 3 and "few_1" in kept
-    assert report.left_out == {"questions: more than the 6 wanted of their subset": 27}
-    assert [e.id for e in select(given, ByWord(), per_subset=6)[0]] == kept
-    assert [e.id for e in select(given, ByWord(), per_subset=6, seed=1)[0]] != kept
-    assert len(select(given, ByWord(), per_subset=None)[0]) == 34
-
-
-def test_the_shipped_classifier_on_what_people_have_labelled(shared_data):
-    labelled = load_dataset("nf-cats", shared_data / "nf_cats", subset="valid").examples
-    given = [example(id=e.id, question=e.question, answers=("x",)) for e in labelled]
-    kept = {e.question.casefold() for e in select({"v": given}, patterns=False, per_subset=None)[0]}
-
-    def share(types) -> float:
-        found = [" ".join(e.question.split()).casefold() in kept for e in labelled if e.question_type in types]
-        return sum(found) / len(found)
-
-    assert share(T.non_factoid()) > 0.9
-    # not-a-question is there whatever has no question mark, half of it what people ask for without one
-    assert share([T.FACTOID]) < 0.15 and share([T.NOT_A_QUESTION]) < 0.45
-    published = load_dataset("wiki-nfqa", shared_data / "wiki_nfqa").examples
-    selected, report = select({"wiki": published}, per_subset=None)
-    assert len(selected) / len(published) > 0.6
-    assert len(selected) + sum(report.left_out.values()) == len(published)
-
-
-@pytest.mark.parametrize(
-    ("question", "question_type"),
-    [
-        ("How to poach an egg?", T.INSTRUCTION),
-        ("how can I delete my browsing history", T.INSTRUCTION),
-        ("What is the process for registering a trademark?", T.INSTRUCTION),
-        ("What is the best way to clean a wool carpet?", T.INSTRUCTION),
-        ("Why does dough rise?", T.REASON),
-        ("What is the reason for leap years?", T.REASON),
-        ("For what reason is Plymouth Sound protected?", T.REASON),
-        ("What causes tides?", T.REASON),
-        ("How come the moon looks larger near the horizon?", T.REASON),
-        ("How does a heat pump work?", T.EVIDENCE_BASED),
-        ("What are the properties of steel?", T.EVIDENCE_BASED),
-        ("What is the meaning of 'Blanche'?", T.EVIDENCE_BASED),
-        ("How do you describe the taste of umami?", T.EVIDENCE_BASED),
-        ("What’s a lupara?", T.EVIDENCE_BASED),
-        ("Of what is autophobia the fear, and what does it mean?", T.EVIDENCE_BASED),
-        ("How is a crow different from a raven?", T.COMPARISON),
-        ("What are the advantages of wind power over coal?", T.COMPARISON),
-        ("How does butter do against margarine?", T.COMPARISON),
-        ("cats vs dogs as pets", T.COMPARISON),
-        ("Would you recommend a folding bicycle?", T.EXPERIENCE),
-        ("How do you like your new kettle?", T.EXPERIENCE),
-        ("What do you think about night trains?", T.EXPERIENCE),
-        ("Should I tell my sister?", T.EXPERIENCE),
-        ("Does God exist?", T.DEBATE),
-        ("Can a colony on Mars be successful?", T.DEBATE),
-        ("Do you think athletes are paid too much?", T.DEBATE),
-        ("Is chess really a sport?", T.DEBATE),
-        ("Should voting be compulsory?", T.DEBATE),
-    ],
-)
-def test_questions_of_each_type_have_a_pattern_of_it(question, question_type):
-    assert question_type in types_by_pattern(question)
-
-
-@pytest.mark.parametrize(
-    "question",
-    [
-        "When was the telephone invented?",
-        "Who wrote Carmen?",
-        "how many bones are in a hand",
-        "In which year did Iceland become a republic?",
-        "Thanks, see you tomorrow!",
-        "showers in Oslo",  # "how" within a word
-        "whatever",
-        "",
-    ],
-)
-def test_others_have_none(question):
-    assert types_by_pattern(question) == ()
-
-
-def test_words_that_stand_one_after_the_other_are_not_found_apart():
-    assert T.INSTRUCTION in types_by_pattern("how to read")
-    assert types_by_pattern("how tall Tom has to become") == ()
-
-
-def test_on_what_people_have_labelled(shared_data):
-    kept = [bool(types_by_pattern(e.question)) for e in load_dataset("wiki-nfqa", shared_data / "wiki_nfqa").examples]
-    assert sum(kept) / len(kept) > 0.95  # all of them passed the authors' patterns
-    labelled = load_dataset("nf-cats", shared_data / "nf_cats").examples
-
-    def share(*types: T) -> float:
-        found = [bool(types_by_pattern(e.question)) for e in labelled if e.question_type in types]
-        return sum(found) / len(found)
-
-    assert share(*T.non_factoid()) > 0.75
-    assert share(T.FACTOID) < 0.15 and share(T.NOT_A_QUESTION) < 0.1
-    assert min(share(t) for t in T.non_factoid()) > 0.6
