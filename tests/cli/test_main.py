@@ -69,17 +69,8 @@ def test_a_shell_completes_commands_and_options():
 
 
 HELPS = (
-    "",
-    "ask",
-    "index build",
-    "evaluate",
-    "compare",
-    "sweep run",
-    "serve",
-    "registry list",
-    "datasets show",
-    "doctor",
-)
+    "", "ask", "index build", "evaluate", "compare", "sweep run", "serve", "registry list", "datasets show", "doctor",
+)  # fmt: skip
 HELPS += ("research papers run", "research judges check", "research cost")
 
 
