@@ -40,6 +40,11 @@ _IN_PHRASE: Mapping[type[dspy.Signature], type[dspy.Signature]] = {
 }
 
 
+def prompt_signature(signature: type[dspy.Signature], options: Options) -> type[dspy.Signature]:
+    """The signature, or its plain one if the option `answer_prompt` is `plain`."""
+    return PLAIN.get(signature, signature) if options.answer_prompt == "plain" else signature
+
+
 def answer_signature(
     signature: type[dspy.Signature], options: Options, *, may_be_phrase: bool = False
 ) -> type[dspy.Signature]:
@@ -57,7 +62,7 @@ def answer_signature(
     """
     if may_be_phrase and options.answer_length == "phrase":
         return _IN_PHRASE[signature]
-    chosen = PLAIN.get(signature, signature) if options.answer_prompt == "plain" else signature
+    chosen = prompt_signature(signature, options)
     if options.answer_words is None or signature in (AnswerSubQuery, AnswerFromPerspective):
         return chosen
     length, usual = f"about {options.answer_words} words", chosen.output_fields["answer"].json_schema_extra["desc"]
