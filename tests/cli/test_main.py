@@ -69,9 +69,9 @@ def test_a_shell_completes_commands_and_options():
 
 
 HELPS = (
-    "", "ask", "index build", "evaluate", "compare", "sweep run", "serve", "registry list", "datasets show", "doctor",
+    "", "ask", "index build", "evaluate", "compare", "compile", "sweep run", "serve", "registry list", "datasets show",
+    "doctor", "research papers run", "research judges check", "research cost",
 )  # fmt: skip
-HELPS += ("research papers run", "research judges check", "research cost")
 
 
 def test_help_waits_for_no_heavy_library():

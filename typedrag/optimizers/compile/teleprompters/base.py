@@ -4,17 +4,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, get_args
 
 import dspy
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
 from typedrag.core.errors import InputError
 from typedrag.core.registry import Registry
+from typedrag.optimizers.compile.config import BudgetName
 from typedrag.optimizers.compile.teleprompters.candidates import Candidate, CandidateLog, Metric, Scoring
 from typedrag.optimizers.compile.teleprompters.limiter import CallLimiter
 
-BudgetName = Literal["light", "medium", "heavy"]
 BUDGET_CALLS: dict[BudgetName, int] = {"light": 3_000, "medium": 12_000, "heavy": 50_000}
 """The most LM calls by the name of the budget. `light` is enough for a dozen candidates on 50 questions, at five calls
 each."""
