@@ -74,7 +74,34 @@ def load_richrag(path: Path | None = None, subset: str | None = None) -> Dataset
             sub_answers=tuple(row.subas),
         )
 
-    return build_dataset("richrag", rows(), to_example, source=str(path))
+    dataset = build_dataset("richrag", rows(), to_example, source=str(path))
+    return replace(dataset, splits=official_splits(dataset.examples, "subset"))
+
+
+class _Document(Layout):
+    text: Text
+    title: str = ""
+    section: str = ""
+
+    @property
+    def heading(self) -> str:
+        return f"{self.title}: {self.section}" if self.section else self.title
+
+
+class _Candidate(Layout):
+    doc: _Document
+    subqs: list[Text]
+
+
+class CandidateRow(Layout):
+    """A question of a candidate file of RichRAG's authors: its passages, each with the sub-aspects it was found for."""
+
+    question: Text
+    passages: Annotated[list[_Candidate], Field(min_length=1)]
+
+
+def read_candidates(path: Path) -> Iterator[CandidateRow]:
+    return (parse(CandidateRow, entry) for entry in read_rows(path))
 
 
 DOMAINS = (
