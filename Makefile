@@ -5,19 +5,21 @@ BIN = $(VENV)/bin
 UV := $(shell command -v uv)
 PIP = $(BIN)/python -m pip install --disable-pip-version-check
 
-.PHONY: ask test lint docs check bench examples results clean
+.PHONY: ask test models lint docs check bench examples results clean
 
 ask: $(VENV)/ask-ready  ## one question of each type, answered with traces
 	$(BIN)/typedrag models fetch qwen2.5-coder-1.5b
 	$(BIN)/python scripts/ask_samples.py
 
-test: $(VENV)/ready  ## all tests; with the 1.1 GB model too where CI is set
+test: models  ## all tests; with the 1.1 GB model too where CI is set
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m "not lm"
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m lm tests
+
+models: $(VENV)/ready  ## fetch the models that tests use
 	$(BIN)/typedrag models fetch smollm2-135m
 	$(BIN)/typedrag models fetch all-minilm-l6-v2
 	$(BIN)/typedrag models fetch lucene
 	if [ -n "$$CI" ]; then $(BIN)/typedrag models fetch qwen2.5-coder-1.5b; fi
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m "not lm"
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m lm tests
 
 lint: $(VENV)/ready  ## style, types, and who may import whom
 	$(BIN)/ruff check .
@@ -52,8 +54,9 @@ $(VENV)/ask-ready: pyproject.toml | $(BIN)/python
 	$(if $(UV),$(UV) pip install --python $(BIN)/python,$(PIP)) --quiet --editable '.[embedded,lucene]'
 	touch $@
 
+# without bytecode, which would take a minute: Python writes it for those modules that tests import
 $(VENV)/ready: pyproject.toml | $(BIN)/python
-	$(PIP) --quiet --editable '.[all,dev]'
+	$(PIP) --no-compile --quiet --editable '.[all,dev]'
 	touch $@
 
 clean:

@@ -34,7 +34,7 @@ import numpy as np
 from benchmarks.calibration import expected_calibration_error
 from typedrag.cli.terminal import run
 from typedrag.core.errors import StepFailed
-from typedrag.core.question_types import QuestionForm, QuestionType
+from typedrag.core.question_types import TYPE_CLASSIFIERS, QuestionForm, QuestionType
 from typedrag.core.records import Usage, total_usage
 from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import text_hash
@@ -45,7 +45,6 @@ from typedrag.lms.replies import use_reply_store
 from typedrag.lms.trace import Stopwatch, collect_steps, count_replays, run_concurrently
 from typedrag.metrics.estimate import bootstrap_estimate
 from typedrag.programs import Options
-from typedrag.programs.options import TYPE_CLASSIFIERS
 from typedrag.programs.typed_rag.type_classifiers import build_type_classifier
 
 TYPES = list(QuestionType)

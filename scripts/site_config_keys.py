@@ -48,7 +48,7 @@ def config_page() -> str:
         parts += [f"### {model.__name__}", _about(model), _keys(model)]
     parts += ["## Options of optimizers", "`optimizer.options` of a compile, or `--optimizer-option`."]
     for optimizer in map(optimizer_class, optimizer_names()):
-        parts += [f"### {optimizer.name}", optimizer.about, _keys(optimizer.Settings)]
+        parts += [f"### {optimizer.name}", optimizer.about, _keys(optimizer)]
     parts += ["## Options of metrics", "`metrics.NAME.options`, or `--metric-option NAME.OPTION=VALUE`."]
     parts += [_parameters({name: metric_class(name) for name in metric_names()})]
     parts += ["## Options of datasets", "`dataset.options`.", _parameters({s.name: s.load for s in sources()})]

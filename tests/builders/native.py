@@ -1,8 +1,14 @@
 """Small files in the layouts that the revelator's sources are published in."""
 
 from pathlib import Path
+from typing import Any
+
+import dspy
 
 from tests.datasets.files import write_json, write_jsonl
+from typedrag.builders import RevelatorData
+from typedrag.builders.builder import Built
+from typedrag.runs.work import Stages
 
 MUSIQUE = {
     "id": "3hop1__1_2_3",
@@ -96,6 +102,11 @@ SQUAD = {
         },
     ],
 }
+
+
+def build_rows(**settings: Any) -> Built:
+    """The revelator's rows out of such files; the LM in use labels relevance, if it is to."""
+    return RevelatorData(**settings).build(Stages(), lambda _: dspy.settings.lm)
 
 
 def publish(folder: Path) -> dict[str, Path]:

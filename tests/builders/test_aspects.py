@@ -7,7 +7,7 @@ import pytest
 
 from tests.scripted import scripted
 from tests.scripted import signatures as s
-from typedrag.builders import build_aspects
+from typedrag.builders import Aspects
 from typedrag.core.errors import InputError
 from typedrag.core.records import Reference
 from typedrag.datasets import load_dataset
@@ -29,9 +29,9 @@ def parts(*named: tuple[str, int]) -> dict:
     return {"parts": [{"sub_aspect": aspect, "begins": begins} for aspect, begins in named]}
 
 
-def build(reply, *examples, **more):
+def build(reply, *examples, demonstrations=()):
     with scripted({s.DivideAnswer: reply}) as engine:
-        return build_aspects(examples, Stages(), retries=0, **more), engine
+        return Aspects(retries=0).divide(examples, Stages(), demonstrations), engine
 
 
 def test_sub_answers_are_runs_of_sentences_that_make_the_whole_answer(tmp_path):
@@ -81,11 +81,8 @@ def test_demonstrations_of_ones_own_are_shown_instead_of_ours():
         aspects=("what air does", "what eyes do"),
         sub_answers=("Air scatters light. Blue most.", "Eyes see it."),
     )
-    with scripted({s.DivideAnswer: parts(("a", 1), ("b", 2))}) as engine:
-        requests, complete = [], engine.complete
-        engine.complete = lambda request: requests.append(request) or complete(request)
-        build_aspects([example()], Stages(), demonstrations=[shown], retries=0)
-    text = "".join(message.text for message in requests[0].messages)
+    _, engine = build(parts(("a", 1), ("b", 2)), example(), demonstrations=[shown])
+    text = "".join(message.text for message in engine.messages[0])
     assert '"begins": 3' in text and "what eyes do" in text and "keeping bees" not in text
     with pytest.raises(InputError, match="shows no division of an answer"):
         build(parts(), example(), demonstrations=[shown.copy(aspects=("one",))])

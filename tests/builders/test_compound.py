@@ -7,7 +7,7 @@ import pytest
 from tests.builders.native import publish
 from tests.scripted import scripted
 from tests.scripted import signatures as s
-from typedrag.builders import Compound, build_compound, write_single_hop
+from typedrag.builders import Compound
 from typedrag.core.records import Passage
 from typedrag.datasets import load_dataset
 from typedrag.datasets.open_domain import SingleHop, read_single_hop
@@ -27,7 +27,7 @@ def joined(prompt: str) -> dict:
 def test_questions_of_one_entity_are_joined_with_their_answers(tmp_path):
     singles = list(read_single_hop(publish(tmp_path)["squad"]))
     with scripted({s.JoinQuestions: joined}):
-        built = build_compound(singles, Stages(), SETTINGS)
+        built = SETTINGS.join(singles, Stages())
     assert built.rows and built.left_out["entities with too few questions"] == 1  # steel has one question
     for row in built.rows:
         assert row["entity"] == "Forth Bridge" and 2 <= len(row["sub_queries"]) <= 3
@@ -42,15 +42,15 @@ def test_the_same_seed_gives_the_same_questions_and_another_entity_changes_none(
     singles = list(read_single_hop(publish(tmp_path)["squad"]))
     more = [SingleHop(f"What is part {n} of the Tay Bridge?", f"part {n}", "Tay Bridge") for n in range(3)]
     with scripted({s.JoinQuestions: joined}):
-        first = build_compound(singles, Stages(), SETTINGS).rows
-        again = build_compound([*more, *singles], Stages(), SETTINGS).rows
+        first = SETTINGS.join(singles, Stages()).rows
+        again = SETTINGS.join([*more, *singles], Stages()).rows
     assert [row for row in again if row["entity"] == "Forth Bridge"] == first
 
 
 def test_no_entity_is_in_two_subsets():
     singles = [SingleHop(f"What is part {n} of thing {e}?", f"p{n}", f"thing {e}") for e in range(60) for n in range(4)]
     with scripted({s.JoinQuestions: joined}):
-        rows = build_compound(singles, Stages(), Compound(retries=0, per_entity=2, test_share=0.3)).rows
+        rows = Compound(retries=0, per_entity=2, test_share=0.3).join(singles, Stages()).rows
     subsets = {row["entity"]: set() for row in rows}
     for row in rows:
         subsets[row["entity"]].add(row["subset"])
@@ -72,9 +72,9 @@ def test_an_lm_writes_on_no_more_entities_than_the_limit_takes(limit):
     ]
     settings, done = SETTINGS.model_copy(update={"limit": limit}), []
     with scripted({s.AskAboutEntity: part_asked, s.JoinQuestions: joined}) as engine:
-        singles, report = write_single_hop(lambda: passages, Stages(listener=lambda p: done.append(p.done)), settings)
+        singles, report = settings.write_single_hop(lambda: passages, Stages(listener=lambda p: done.append(p.done)))
         calls = len(engine.prompts)
-        built = build_compound(singles, Stages(), settings)
+        built = settings.join(singles, Stages())
     useless = report.left_out["single questions: the entity does not stand in the question"]
     assert 4 <= len(singles) == calls - useless <= 4 * limit
     assert done[-1] == calls and done == sorted(done)
@@ -89,10 +89,10 @@ def test_a_corpus_may_be_larger_than_memory():
 
     settings = SETTINGS.model_copy(update={"entities": 3, "documents": 4})
     with scripted({s.AskAboutEntity: "torn"}) as engine:
-        write_single_hop(lambda: [*corpus()][:100], Stages(), settings)  # imports what takes memory once
+        settings.write_single_hop(lambda: [*corpus()][:100], Stages())  # imports what takes memory once
         before = len(engine.prompts)
         tracemalloc.start()
-        write_single_hop(corpus, Stages(), settings)
+        settings.write_single_hop(corpus, Stages())
         _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     assert most < 5e6
@@ -119,7 +119,7 @@ PAIR = [
 )
 def test_what_is_no_compound_question_is_left_out_and_counted(reply, reason):
     with scripted({s.JoinQuestions: reply}):
-        built = build_compound(PAIR, Stages(), SETTINGS)
+        built = SETTINGS.join(PAIR, Stages())
     assert built.rows == []
     [said] = [why for why in built.left_out if why.startswith("compound")]
     assert reason in said
@@ -141,7 +141,7 @@ def asked(prompt: str) -> dict:
 
 def test_single_questions_are_written_on_passages_of_an_entity():
     with scripted({s.AskAboutEntity: asked}) as engine:
-        singles, report = write_single_hop(lambda: PASSAGES, Stages(), SETTINGS)
+        singles, report = SETTINGS.write_single_hop(lambda: PASSAGES, Stages())
     assert len(engine.prompts) == 2
     assert [(x.question, x.answer, x.entity, x.relevant[0].id) for x in singles] == [
         ("What makes gas in Bread dough?", "Yeast", "Bread", "1")
@@ -169,6 +169,6 @@ def test_single_questions_are_written_on_passages_of_an_entity():
 def test_an_entity_is_named_also_by_its_possessive_and_without_what_is_in_brackets_behind_it(title, question, named):
     passages = [Passage(str(n), f"The answer is forty-{n}.", title) for n in range(2)]
     with scripted({s.AskAboutEntity: {"asked": {"question": question, "answer": "forty-1"}}}):
-        singles, report = write_single_hop(lambda: passages, Stages(), SETTINGS)
+        singles, report = SETTINGS.write_single_hop(lambda: passages, Stages())
     assert [single.question for single in singles] == [question] * named
     assert report.left_out["single questions: the entity does not stand in the question"] == (not named)

@@ -3,7 +3,7 @@ import pytest
 
 from tests.scripted import scripted
 from tests.scripted import signatures as s
-from typedrag.builders import Fabrications, build_fabrications
+from typedrag.builders import Fabrications
 from typedrag.core.errors import InputError
 from typedrag.core.records import Reference
 from typedrag.datasets import AnswerKind, load_dataset
@@ -34,7 +34,7 @@ def built(questions, replies=None):
         **(replies or {}),
     }
     with scripted(scripts):
-        return build_fabrications(questions, Stages(), Fabrications(retries=0))
+        return Fabrications(retries=0).fabricate(questions, Stages())
 
 
 def candidates(row):

@@ -1,9 +1,7 @@
-from typing import NamedTuple
-
 import dspy
 import pytest
 
-from typedrag.builders import select_non_factoid
+from typedrag.builders import WikiNFQA
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType as T
 from typedrag.core.records import Reference
@@ -16,17 +14,9 @@ BREAD = example(id="1", question="Why does  bread rise?", answers=("yeast", "gas
 WHEN = example(id="2", question="When was the telephone invented?", answers=("1876",))
 
 
-class Selected(NamedTuple):
-    patterns: bool = True
-    per_subset: int | None = 300
-    seed: int = 0
-
-
-SETTINGS = Selected()
-
-
-def select(questions, classifier=None, settings=SETTINGS, stages=None):
-    return select_non_factoid(questions, classifier or LinearTypeClassifier(), stages or Stages(1), settings)
+def select(questions, classifier=None, stages=None, **settings):
+    builder = WikiNFQA(questions=("mine",), **settings)
+    return builder.select_non_factoid(questions, classifier or LinearTypeClassifier(), stages or Stages(1))
 
 
 def test_non_factoid_questions_are_kept_with_their_ground_truth_and_type():
@@ -71,23 +61,20 @@ def test_a_large_subset_is_drawn_from_in_turn_by_type():
         def forward(self, question):
             return dspy.Prediction(question_type=types[question[0].lower()])
 
-    settings = Selected(per_subset=6)
-    selected, report = select({"many": [*whys, *hows], "few": [BREAD]}, ByWord(), settings=settings)
+    given = {"many": [*whys, *hows], "few": [BREAD]}
+    selected, report = select(given, ByWord(), per_subset=6)
     kept = [e.id for e in selected]
     assert len(kept) == 7 and sum(i.startswith("many_h") for i in kept) == 3 and "few_1" in kept
     assert report.left_out == {"questions: more than the 6 wanted of their subset": 27}
-    assert [e.id for e in select({"many": [*whys, *hows], "few": [BREAD]}, ByWord(), settings=settings)[0]] == kept
-    other = settings._replace(seed=1)
-    assert [e.id for e in select({"many": [*whys, *hows], "few": [BREAD]}, ByWord(), settings=other)[0]] != kept
-    every = Selected(per_subset=None)
-    assert len(select({"many": [*whys, *hows]}, ByWord(), settings=every)[0]) == 33
+    assert [e.id for e in select(given, ByWord(), per_subset=6)[0]] == kept
+    assert [e.id for e in select(given, ByWord(), per_subset=6, seed=1)[0]] != kept
+    assert len(select(given, ByWord(), per_subset=None)[0]) == 34
 
 
 def test_the_shipped_classifier_on_what_people_have_labelled(shared_data):
     labelled = load_dataset("nf-cats", shared_data / "nf_cats", subset="valid").examples
     given = [example(id=e.id, question=e.question, answers=("x",)) for e in labelled]
-    settings = Selected(patterns=False, per_subset=None)
-    kept = {e.question.casefold() for e in select({"v": given}, settings=settings)[0]}
+    kept = {e.question.casefold() for e in select({"v": given}, patterns=False, per_subset=None)[0]}
 
     def share(types) -> float:
         found = [" ".join(e.question.split()).casefold() in kept for e in labelled if e.question_type in types]
@@ -97,6 +84,6 @@ def test_the_shipped_classifier_on_what_people_have_labelled(shared_data):
     # not-a-question is there whatever has no question mark, half of it what people ask for without one
     assert share([T.FACTOID]) < 0.15 and share([T.NOT_A_QUESTION]) < 0.45
     published = load_dataset("wiki-nfqa", shared_data / "wiki_nfqa").examples
-    selected, report = select({"wiki": published}, settings=Selected(per_subset=None))
+    selected, report = select({"wiki": published}, per_subset=None)
     assert len(selected) / len(published) > 0.6
     assert len(selected) + sum(report.left_out.values()) == len(published)

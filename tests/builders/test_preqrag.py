@@ -6,7 +6,7 @@ import pytest
 
 from tests.scripted import scripted
 from tests.scripted import signatures as s
-from typedrag.builders import PreQRAGQuestions, build_preqrag
+from typedrag.builders import PreQRAGQuestions
 from typedrag.builders.preqrag import CHOICES, draw_categories
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import DocumentScope, QuestionType
@@ -20,6 +20,10 @@ def given(prompt: str, field: str):
     return json.JSONDecoder().raw_decode(prompt.split(f"[[ ## {field} ## ]]\n")[1])[0]
 
 
+def asked(question: str, answer: str) -> dict:
+    return {"asked": {"question": question, "answer": answer}}
+
+
 def written(prompt: str) -> dict:
     """A question of the length that is wanted, on the last words of its passages, and an answer in their words."""
     several = "[[ ## passages ## ]]" in prompt
@@ -28,7 +32,7 @@ def written(prompt: str) -> dict:
     words = " ".join(p["text"].split()[-1].strip(".") for p in passages)
     title = passages[0]["title"].split(":")[0]
     question = f"Why {title} {words}?" if short else f"Could you tell me all about {title} and {words}?"
-    return {"asked": {"question": question, "answer": " ".join(p["text"] for p in passages)}}
+    return asked(question, " ".join(p["text"] for p in passages))
 
 
 REPLIES = {s.AskOfOnePassage: written, s.AskOfTwoPassages: written}
@@ -37,7 +41,7 @@ SETTINGS = PreQRAGQuestions(single=8, multi=6, retries=0)
 
 def build(retriever, settings=SETTINGS, replies=REPLIES, stages=None):
     with scripted(replies) as engine:
-        return build_preqrag(retriever.passages(), retriever, stages or Stages(1), settings), engine
+        return settings.write(retriever.passages(), retriever, stages or Stages(1)), engine
 
 
 def test_as_many_of_each_scope_as_are_wanted_with_their_kinds(sample_retriever, tmp_path):
@@ -71,11 +75,8 @@ def test_as_many_of_each_scope_as_are_wanted_with_their_kinds(sample_retriever, 
     ("reply", "reason"),
     [
         ("torn", "no reply could be read"),
-        (
-            {"asked": {"question": "What does this excerpt say about all these many things?", "answer": "x"}},
-            "it speaks of",
-        ),
-        ({"asked": {"question": "What is there to be said about all of it?", "answer": "Nothing."}}, "uses nothing of"),
+        (asked("What does this excerpt say about all these many things?", "x"), "it speaks of"),
+        (asked("What is there to be said about all of it?", "Nothing."), "uses nothing of"),
     ],
 )
 def test_what_cannot_be_used_is_left_out_with_its_reason_and_another_tried(sample_retriever, reply, reason):
@@ -89,7 +90,7 @@ def test_what_cannot_be_used_is_left_out_with_its_reason_and_another_tried(sampl
 
 def test_a_question_of_another_length_or_that_repeats_one_is_left_out(sample_retriever):
     def same(prompt):
-        return {"asked": {**written(prompt)["asked"], "question": "Could you tell me all about bread and about cats?"}}
+        return asked("Could you tell me all about bread and about cats?", written(prompt)["asked"]["answer"])
 
     only = {"length": ("long",), "premise": ("direct",)}
     settings = PreQRAGQuestions(single=3, multi=0, attempts=1, retries=0, only=only)

@@ -1,6 +1,8 @@
+import dspy
+
 from tests.scripted import scripted
 from tests.scripted import signatures as s
-from typedrag.builders import QuestionTypes, build_question_types
+from typedrag.builders import QuestionTypes
 from typedrag.core.question_types import QuestionForm, QuestionType
 from typedrag.datasets import load_dataset
 from typedrag.files.text_files import write_json_lines
@@ -27,7 +29,7 @@ def labelled(prompt: str) -> dict:
 
 def test_questions_stay_whose_type_a_second_label_confirms(tmp_path):
     with scripted({s.WriteQuestions: written, s.ClassifyQuestion: labelled}) as engine:
-        built = build_question_types(Stages(), SETTINGS)
+        built = SETTINGS.build(Stages(), lambda _: dspy.settings.lm)
     assert engine.asked().count("WriteQuestions") == 4 and engine.asked().count("ClassifyQuestion") == 9
     assert built.left_out == {"it repeats another": 3, "two labels differ": 3}  # "why or not" twice, and "Bread"
     assert [(row["type"], row["form"]) for row in built.rows].count(("reason", "keywords")) == 2

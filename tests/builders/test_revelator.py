@@ -1,23 +1,18 @@
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from tests.builders.native import COMPOUND, MUSIQUE, publish
+from tests.builders.native import COMPOUND, MUSIQUE, build_rows, publish
 from tests.datasets.files import write_jsonl
 from tests.scripted import scripted
 from tests.scripted import signatures as s
-from typedrag.builders import (
-    RevelatorData,
-    build_revelator,
-    build_router_test,
-    label_relevance,
-)
+from typedrag.builders import RevelatorData, RouterTest
 from typedrag.builders.builder import part_by_hash
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import Route
 from typedrag.datasets import load_dataset
 from typedrag.files.text_files import write_json_lines
-from typedrag.runs.work import Stages
 
 
 @pytest.fixture
@@ -37,7 +32,7 @@ def test_each_source_teaches_the_roles_that_the_paper_draws_from_it(files, tmp_p
         "two_wiki": files["two_wiki"],
         "compound": files["compound"],
     }
-    built = build_revelator(RevelatorData(**sources))
+    built = build_rows(**sources)
     assert Counter((r["role"], r["origin"]) for r in built.rows) == {
         ("router", "straightforward"): 1,
         ("router", "single-step"): 2,
@@ -59,7 +54,7 @@ def test_each_source_teaches_the_roles_that_the_paper_draws_from_it(files, tmp_p
 
 
 def test_steps_teach_what_is_next_and_when_it_ends(files):
-    built = build_revelator(RevelatorData(musique=files["musique"]))
+    built = build_rows(musique=files["musique"])
     refined = sorted(rows_of(built, "refiner"), key=lambda r: len(r["solved"]))
     assert [r["query"] for r in refined] == [
         "Who designed the Forth Bridge?",
@@ -79,30 +74,29 @@ def test_compound_questions_about_one_entity_are_in_one_part(tmp_path):
         for e in range(20)
         for n in range(3)
     ]
-    settings = {"validation_share": 0.3, "test_share": 0.3}
-    built = build_revelator(RevelatorData(compound=write_jsonl(tmp_path / "compound.jsonl", *rows), **settings))
+    file = write_jsonl(tmp_path / "compound.jsonl", *rows)
+    built = build_rows(compound=file, validation_share=0.3, test_share=0.3)
     parts = [{r["part"] for r in built.rows if f"bridge {e} " in r["question"]} for e in range(20)]
     assert all(len(found) == 1 for found in parts) and len(set.union(*parts)) == 3
     assert all("entity" not in row for row in built.rows)
 
 
 def test_relevance_is_labelled_by_the_source(files):
-    built = build_revelator(RevelatorData(musique=files["musique"], noise=1))
+    built = build_rows(musique=files["musique"], noise=1)
     about = rows_of(built, "relevance", question="Where was John Fowler born?")
     assert {(r["passage"]["title"] == "John Fowler", r["relevant"]) for r in about} == {(True, True), (False, False)}
     assert len(about) == 2
 
 
 def test_questions_typed_into_a_search_engine_are_refined_to_themselves(files):
-    built = build_revelator(RevelatorData(single_step=(files["nq"],)))
+    built = build_rows(single_step=(files["nq"],))
     [row] = rows_of(built, "refiner")
     assert (row["question"], row["solved"], row["query"]) == ("where is leeds", [], "where is leeds?")
 
 
 def test_what_is_tested_on_is_not_learnt(files, tmp_path):
     tested = write_jsonl(tmp_path / "tested.jsonl", {"question": "Where is Leeds?"})
-    data = RevelatorData(single_step=(files["nq"],), straightforward=files["commonsense"], exclude=(tested,))
-    built = build_revelator(data)
+    built = build_rows(single_step=(files["nq"],), straightforward=files["commonsense"], exclude=(tested,))
     assert [r["origin"] for r in built.rows] == ["straightforward"]
     assert built.left_out == {"the question is tested on": 2}
 
@@ -110,14 +104,13 @@ def test_what_is_tested_on_is_not_learnt(files, tmp_path):
 def test_the_limit_is_the_rows_of_a_kind_that_are_trained_on(tmp_path):
     rows = [{"question": f"where is town {n}", "answer": ["here"]} for n in range(100)]
     file = write_jsonl(tmp_path / "nq.jsonl", *rows)
-    settings = {"limit": 10, "validation_share": 0.2, "test_share": 0.3}
-    built = build_revelator(RevelatorData(single_step=(file,), **settings))
+    settings = {"single_step": (file,), "limit": 10, "validation_share": 0.2, "test_share": 0.3}
+    built = build_rows(**settings)
     assert Counter((r["role"], r["part"]) for r in built.rows) == {
         (role, part): n for role in ("router", "refiner") for part, n in (("train", 10), ("validation", 4), ("test", 6))
     }
     assert built.left_out == {"more than the 10 wanted of their kind": 160}
-    again = build_revelator(RevelatorData(single_step=(file,), **settings))
-    assert again.rows == built.rows
+    assert build_rows(**settings).rows == built.rows
 
 
 def test_a_route_has_one_limit_whatever_its_questions_come_from(tmp_path):
@@ -129,8 +122,7 @@ def test_a_route_has_one_limit_whatever_its_questions_come_from(tmp_path):
         for n in range(30)
     ]  # fmt: skip
     musique = write_jsonl(tmp_path / "musique.jsonl", *chains)
-    settings = {"limit": 20, "validation_share": 0, "test_share": 0}
-    built = build_revelator(RevelatorData(single_step=(single,), musique=musique, **settings))
+    built = build_rows(single_step=(single,), musique=musique, limit=20, validation_share=0, test_share=0)
     routed = rows_of(built, "router", route="single-step")
     assert len(routed) == 20 and {r["origin"] for r in routed} == {"single-step", "musique"}
     assert len(rows_of(built, "refiner", origin="single-step")) == 20
@@ -140,7 +132,7 @@ def test_rows_that_cannot_be_written_or_contradict_are_left_out(tmp_path):
     same = {"question": "where is leeds", "answer": ["x"]}
     single = write_jsonl(tmp_path / "nq.jsonl", same, same, {"question": "who? or what is it", "answer": ["x"]})
     stem = write_jsonl(tmp_path / "easy.jsonl", {"question": {"stem": "where is leeds"}})
-    built = build_revelator(RevelatorData(straightforward=stem, single_step=(single,)))
+    built = build_rows(straightforward=stem, single_step=(single,))
     assert built.left_out == {
         "it came before with another label": 2,
         "it came before": 1,
@@ -155,21 +147,24 @@ def test_shares_leave_something_to_train_on():
 
 def test_without_a_file_there_is_nothing_to_learn_from():
     with pytest.raises(InputError, match="nothing to learn from"):
-        build_revelator(RevelatorData())
+        build_rows()
 
 
 def test_an_lm_may_label_relevance(files):
-    built = build_revelator(RevelatorData(musique=files["musique"]))
+    built = build_rows(musique=files["musique"])
 
     def judged(prompt):
         return "torn" if "Tay Bridge" in prompt else {"relevant": "John Fowler designed" in prompt}
 
     with scripted({s.JudgeRelevance: judged}):
-        labelled = label_relevance(built, Stages())
+        labelled = build_rows(musique=files["musique"], label_relevance=True)
     assert {r["passage"]["title"] for r in rows_of(labelled, "relevance", relevant=True)} == {"Forth Bridge"}
     torn = sum(r["passage"]["title"] == "Tay Bridge" for r in rows_of(built, "relevance"))
     assert labelled.left_out["relevance: no label could be read"] == torn > 0
     assert rows_of(labelled, "refiner") == rows_of(built, "refiner")
+
+
+FILE = Path(__file__)
 
 
 def asked(route: str, count: int) -> list[str]:
@@ -181,14 +176,20 @@ def test_each_route_has_as_many_questions_and_each_of_its_origins_an_equal_share
         Route.SINGLE_STEP: {name: asked(name, 50) for name in ("squad", "nq", "triviaqa")},
         Route.COMPLEX: {"musique": asked("musique", 50), "hotpotqa": asked("hotpotqa", 2)},
     }
-    built = build_router_test(questions, each=10)
+
+    def draw(seed=0):
+        test = RouterTest(
+            straightforward=(FILE,), single_step=("x",), complex=("x",), compound=FILE, each=10, seed=seed
+        )
+        return test.draw(questions)
+
+    built = draw()
     assert Counter((r["route"], r["origin"]) for r in built.rows) == {
         ("single-step", "squad"): 4, ("single-step", "nq"): 3, ("single-step", "triviaqa"): 3,
         ("complex", "musique"): 5, ("complex", "hotpotqa"): 2,
     }  # fmt: skip
     assert {(r["role"], r["part"]) for r in built.rows} == {("router", "test")}
-    assert build_router_test(questions, each=10) == built
-    assert build_router_test(questions, each=10, seed=1) != built
+    assert draw() == built != draw(seed=1)
 
 
 def test_parts_have_their_shares():

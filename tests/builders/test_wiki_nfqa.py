@@ -7,7 +7,8 @@ import pytest
 
 from tests.scripted import ScriptedEngine
 from tests.scripted import signatures as s
-from typedrag.builders import ReferenceLMs, WikiNFQA, build_wiki_nfqa
+from typedrag.builders import WikiNFQA
+from typedrag.builders.wiki_nfqa import ReferenceLMs
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.datasets.dataset import example
@@ -48,6 +49,10 @@ def rewrite(prompt: str) -> dict:
     return {"answer": f"superb {thing(prompt)}"}
 
 
+def worse(*answers: str) -> dict:
+    return {"answers": dict(zip(("acceptable", "poor", "senseless"), answers, strict=True))}
+
+
 class Writer:
     """An LM that signs what it writes, and numbers what it is asked for again."""
 
@@ -61,7 +66,7 @@ class Writer:
     def write(self, prompt: str) -> dict:
         self.asked[thing(prompt)] += 1
         by = f"{thing(prompt)} by {self.name}, draw {self.asked[thing(prompt)]}"
-        return {"answers": {"acceptable": f"fair {by}", "poor": f"poor {by}", "senseless": f"absurd {by}"}}
+        return worse(f"fair {by}", f"poor {by}", f"absurd {by}")
 
 
 def panel(annotator: dict | None = None, superior: dict | None = None, writers: dict | None = None):
@@ -71,7 +76,7 @@ def panel(annotator: dict | None = None, superior: dict | None = None, writers: 
 
 
 def build(lms, questions=QUESTIONS, settings=SETTINGS, stages=None):
-    return build_wiki_nfqa(questions, lms, stages or Stages(1), settings)
+    return settings.write_references(questions, lms, stages or Stages(1))
 
 
 def test_nine_references_a_superior_one_and_the_ground_truth_are_labelled():
@@ -133,10 +138,8 @@ def test_references_that_are_missing_are_counted_and_the_question_stays():
         superior={s.RewriteAnswer: "torn"},
         writers={
             "ada": {s.WriteWorseAnswers: "torn"},
-            "bob": {s.WriteWorseAnswers: {"answers": {"acceptable": " ", "poor": "poor one", "senseless": "absurd"}}},
-            "cyd": {
-                s.WriteWorseAnswers: {"answers": {"acceptable": "fair", "poor": "Poor  one", "senseless": "absurd"}}
-            },
+            "bob": {s.WriteWorseAnswers: worse(" ", "poor one", "absurd")},
+            "cyd": {s.WriteWorseAnswers: worse("fair", "Poor  one", "absurd")},
         },
     )
     built = build(lms, questions=QUESTIONS[:1])

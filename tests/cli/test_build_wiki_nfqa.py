@@ -11,7 +11,7 @@ from typedrag.cli.main import cli
 from typedrag.datasets import load_dataset
 from typedrag.lms import lm as lms
 from typedrag.lms.adapter import SchemaAdapter
-from typedrag.lms.vllm import split_address
+from typedrag.lms.specs import split_address
 from typedrag.programs import Options
 from typedrag.programs.compiled import save_compiled
 

@@ -67,12 +67,27 @@ def test_a_shell_completes_commands_and_options():
     assert completed("typedrag compare --me") == ["plain,--measure"]
 
 
-def test_help_and_bare_command_wait_for_no_heavy_library():
+HELPS = (
+    "",
+    "ask",
+    "index build",
+    "evaluate",
+    "compare",
+    "sweep run",
+    "serve",
+    "registry list",
+    "datasets show",
+    "doctor",
+)
+HELPS += ("research papers run", "research judges check", "research cost")
+
+
+def test_help_waits_for_no_heavy_library():
     code = (
         "import sys\n"
         "from click.testing import CliRunner\n"
         "from typedrag.cli.main import cli\n"
-        "assert CliRunner().invoke(cli, ['--help']).exit_code == 0\n"
+        f"for words in {HELPS!r}: assert CliRunner().invoke(cli, [*words.split(), '--help']).exit_code == 0, words\n"
         "print(sorted({'dspy', 'torch', 'mlflow', 'optuna', 'jnius', 'transformers', 'numpy'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

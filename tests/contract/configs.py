@@ -36,7 +36,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "index serve": IndexSettings,
     "mcp": Limits,
     "options of programs": Options,
-    **{f"options of optimizer {name}": optimizer_class(name).Settings for name in optimizer_names()},
+    **{f"options of optimizer {name}": optimizer_class(name) for name in optimizer_names()},
 }
 KINDS = {"knobs": "sweep", "optimizer": "compile", "programs": "evaluate", "training": "ranker train"}
 """The command of a file, by a key that only its files have."""

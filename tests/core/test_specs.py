@@ -4,9 +4,9 @@ import pytest
 from pydantic import ValidationError
 
 from typedrag.core.errors import InputError
+from typedrag.core.question_types import TYPE_CLASSIFIERS
 from typedrag.programs import Options
 from typedrag.programs.loading import external_options
-from typedrag.programs.options import TYPE_CLASSIFIERS
 from typedrag.retrieval import open_reranker
 from typedrag.retrieval.relevance_filter import RELEVANCE_FILTERS
 from typedrag.retrieval.rerankers import RERANKERS

@@ -14,7 +14,8 @@ from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.core.extras import MissingExtra
 from typedrag.lms import in_process, models
 from typedrag.lms.client import limit_calls_in_flight
-from typedrag.lms.lm import choose_adapter, default_spec, open_lm, reply_settings, use_lm
+from typedrag.lms.lm import choose_adapter, open_lm, reply_settings, use_lm
+from typedrag.lms.specs import default_spec
 from typedrag.signatures import AnswerWithoutPassages
 from typedrag.signatures.typed_rag import ClassifyQuestion
 

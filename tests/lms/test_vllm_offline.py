@@ -19,8 +19,9 @@ from typedrag.core.extras import MissingExtra
 from typedrag.lms import in_process
 from typedrag.lms.client import LM
 from typedrag.lms.in_process import OfflineEngine
-from typedrag.lms.lm import check_spec, choose_adapter, open_lm
+from typedrag.lms.lm import choose_adapter, open_lm
 from typedrag.lms.replies import lm_source
+from typedrag.lms.specs import check_spec
 
 
 class Batches:

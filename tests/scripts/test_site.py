@@ -85,7 +85,7 @@ def test_every_config_key_is_there(pages: dict[str, str]) -> None:
             assert all(f"| `{key}` |" in told for key in part.get("properties", ())), name
     for name in optimizer_names():
         told = section(page, name)
-        assert all(f"| `{key}` |" in told for key in optimizer_class(name).Settings.model_fields), name
+        assert all(f"| `{key}` |" in told for key in optimizer_class(name).model_fields), name
 
 
 def test_every_option_of_a_metric_is_there(pages: dict[str, str]) -> None:

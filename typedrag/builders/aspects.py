@@ -44,54 +44,49 @@ class Aspects(DatasetBuilder):
         questions = self.draw()
         shown = load_dataset("file", self.demonstrations).examples if self.demonstrations else ()
         with use_lm(open_lm(None)):
-            return build_aspects(questions, stages, demonstrations=shown, retries=self.retries)
+            return self.divide(questions, stages, shown)
 
+    def divide(
+        self, examples: Sequence[dspy.Example], stages: Stages, demonstrations: Sequence[dspy.Example] = ()
+    ) -> Built:
+        """Divide the best reference of each question into `aspects` and `sub_answers`."""
+        answers = {str(e.id): sentences(best[0]) for e in examples if (best := best_references(e))}
+        if examples and not answers:
+            raise InputError("no question has a long answer", "Name a dataset with references, such as wikipassageqa")
+        built, predict = Built(), predictor(DivideAnswer)
+        if demonstrations:
+            predict.demos = [_demonstration(example) for example in demonstrations]
+        divisible = [e for e in examples if len(answers.get(str(e.id), ())) > 1]
+        if short := len(examples) - len(divisible):
+            built.left_out["the answer has a single sentence"] = short
 
-def build_aspects(
-    examples: Sequence[dspy.Example],
-    stages: Stages,
-    *,
-    demonstrations: Sequence[dspy.Example] = (),
-    retries: int = 2,
-) -> Built:
-    """Divide the best reference of each question, in the layout of dataset `file`, with `aspects` and `sub_answers`."""
-    answers = {str(e.id): sentences(best[0]) for e in examples if (best := best_references(e))}
-    if examples and not answers:
-        raise InputError("no question has a long answer", "Name a dataset with references, such as wikipassageqa")
-    built, predict = Built(), predictor(DivideAnswer)
-    if demonstrations:
-        predict.demos = [_demonstration(example) for example in demonstrations]
-    divisible = [e for e in examples if len(answers.get(str(e.id), ())) > 1]
-    if short := len(examples) - len(divisible):
-        built.left_out["the answer has a single sentence"] = short
+        def ask_for_parts(example: dspy.Example) -> tuple[list[str], list[int]]:
+            shown = {str(number): text for number, text in enumerate(answers[str(example.id)], 1)}
+            reply = ask("divide", predict, retries=self.retries, question=example.question, sentences=shown)
+            parts = reply.prediction.parts.root
+            return [" ".join(p.sub_aspect.split()) for p in parts], [p.begins for p in parts]
 
-    def divide(example: dspy.Example) -> tuple[list[str], list[int]]:
-        shown = {str(number): text for number, text in enumerate(answers[str(example.id)], 1)}
-        reply = ask("divide", predict, retries=retries, question=example.question, sentences=shown)
-        parts = reply.prediction.parts.root
-        return [" ".join(p.sub_aspect.split()) for p in parts], [p.begins for p in parts]
-
-    for example, (aspects, begins) in usable(divisible, stages.run("questions", divide, divisible), built):
-        answer = answers[str(example.id)]
-        bounds = [*begins, len(answer) + 1]
-        if begins[0] != 1 or any(later <= earlier for earlier, later in pairwise(bounds)):
-            built.left_out["the parts do not follow the order of the answer"] += 1
-            continue
-        if len({aspect.casefold() for aspect in aspects}) < len(aspects):
-            built.left_out["two sub-aspects are the same"] += 1
-            continue
-        passage_ids = list(example.get("passage_ids") or ())
-        row = {
-            "id": str(example.id),
-            **({"subset": example.subset} if example.get("subset") else {}),
-            "question": example.question,
-            "references": [{"text": best_references(example)[0], "label": 1}],
-            **({"passage_ids": passage_ids} if passage_ids else {}),
-            "aspects": aspects,
-            "sub_answers": [" ".join(answer[first - 1 : after - 1]) for first, after in pairwise(bounds)],
-        }
-        built.rows.append(row)
-    return built
+        for example, (aspects, begins) in usable(divisible, stages.run("questions", ask_for_parts, divisible), built):
+            answer = answers[str(example.id)]
+            bounds = [*begins, len(answer) + 1]
+            if begins[0] != 1 or any(later <= earlier for earlier, later in pairwise(bounds)):
+                built.left_out["the parts do not follow the order of the answer"] += 1
+                continue
+            if len({aspect.casefold() for aspect in aspects}) < len(aspects):
+                built.left_out["two sub-aspects are the same"] += 1
+                continue
+            passage_ids = list(example.get("passage_ids") or ())
+            row = {
+                "id": str(example.id),
+                **({"subset": example.subset} if example.get("subset") else {}),
+                "question": example.question,
+                "references": [{"text": best_references(example)[0], "label": 1}],
+                **({"passage_ids": passage_ids} if passage_ids else {}),
+                "aspects": aspects,
+                "sub_answers": [" ".join(answer[first - 1 : after - 1]) for first, after in pairwise(bounds)],
+            }
+            built.rows.append(row)
+        return built
 
 
 def _demonstration(example: dspy.Example) -> dspy.Example:

@@ -71,132 +71,122 @@ class Compound(Builder):
         with use_lm(open_lm(None)):
             singles, report = [single for path in self.questions for single in read_single_hop(path)], Built()
             if self.passages:
-                singles, report = write_single_hop(lambda: read_passages(self.passages), stages, self)
-            built = build_compound(singles, stages, self)
+                singles, report = self.write_single_hop(lambda: read_passages(self.passages), stages)
+            built = self.join(singles, stages)
         built.left_out.update(report.left_out)
         return built
 
+    def write_single_hop(
+        self, passages: Callable[[], Iterable[Passage]], stages: Stages
+    ) -> tuple[list[SingleHop], Built]:
+        """Write questions from passages, whose titles are the entities. With a limit, the entities are used in the
+        order in which they are drawn, until there are enough compound questions to try."""
+        report = Built()
+        count = Counter(passage.title for passage in passages())
+        if nameless := sum(count.pop(title) for title in list(count) if not title.strip()):
+            report.left_out["passages without a title"] = nameless
+        several = [entity for entity, number in count.items() if number > 1]
+        if alone := len(count) - len(several):
+            report.left_out["entities with one passage"] = alone
+        # the passages of each entity, drawn by the hashes of their ids; never more are held than needed
+        held: dict[str, list[Passage]] = {entity: [] for entity in self._draw_entities(several, report)}
+        for passage in passages():
+            if (drawn := held.get(passage.title)) is not None:
+                insort(drawn, passage, key=lambda p: text_hash(p.id, self.seed))
+                del drawn[self.documents :]
+        waiting, predict = list(held.values()), dspy.Predict(AskAboutEntity)
 
-def write_single_hop(
-    passages: Callable[[], Iterable[Passage]],
-    stages: Stages,
-    settings: Compound,
-) -> tuple[list[SingleHop], Built]:
-    """Write questions from passages, whose titles are the entities. With a limit, the entities are used in the order in
-    which they are drawn, until there are enough compound questions to try."""
-    report = Built()
-    count = Counter(passage.title for passage in passages())
-    if nameless := sum(count.pop(title) for title in list(count) if not title.strip()):
-        report.left_out["passages without a title"] = nameless
-    several = [entity for entity, number in count.items() if number > 1]
-    if alone := len(count) - len(several):
-        report.left_out["entities with one passage"] = alone
-    # the passages of each entity, drawn by the hashes of their ids; never more are held than needed
-    held: dict[str, list[Passage]] = {entity: [] for entity in _draw_entities(several, settings, report)}
-    for passage in passages():
-        if (drawn := held.get(passage.title)) is not None:
-            insort(drawn, passage, key=lambda p: text_hash(p.id, settings.seed))
-            del drawn[settings.documents :]
-    waiting, predict = list(held.values()), dspy.Predict(AskAboutEntity)
+        def write(passage: Passage) -> tuple[str, str]:
+            [shown] = number_passages([passage], self.passage_words)
+            reply = ask("write", predict, retries=self.retries, passage=shown, entity=passage.title)
+            pair = reply.prediction.asked
+            return pair.question, pair.answer
 
-    def write(passage: Passage) -> tuple[str, str]:
-        [shown] = number_passages([passage], settings.passage_words)
-        reply = ask("write", predict, retries=settings.retries, passage=shown, entity=passage.title)
-        pair = reply.prediction.asked
-        return pair.question, pair.answer
+        singles: list[SingleHop] = []
+        tried = 0
+        while waiting and (self.limit is None or tried < self.limit):
+            size = len(waiting) if self.limit is None else ceil((self.limit - tried) / self.per_entity)
+            chosen = [passage for group in waiting[:size] for passage in group]
+            del waiting[:size]
+            usable_singles = []
+            replies = stages.run("single questions", write, chosen, more=True)
+            for passage, (question, answer) in usable(chosen, replies, report, "single questions: "):
+                if not contains(passage.text, answer):
+                    report.left_out["single questions: the answer does not stand in the passage"] += 1
+                elif contains(question, answer):
+                    report.left_out["single questions: the answer stands in the question"] += 1
+                elif not _names_entity(question, passage.title):
+                    report.left_out["single questions: the entity does not stand in the question"] += 1
+                else:
+                    usable_singles.append(SingleHop(question, answer, passage.title, (passage,)))
+            tried += len(self._combine(usable_singles, Built()))
+            singles += usable_singles
+        stages.end("single questions")
+        if waiting:
+            report.left_out["entities that the limit has no need of"] = len(waiting)
+        return singles, report
 
-    singles: list[SingleHop] = []
-    tried = 0
-    while waiting and (settings.limit is None or tried < settings.limit):
-        size = len(waiting) if settings.limit is None else ceil((settings.limit - tried) / settings.per_entity)
-        chosen = [passage for group in waiting[:size] for passage in group]
-        del waiting[:size]
-        usable_singles = []
-        replies = stages.run("single questions", write, chosen, more=True)
-        for passage, (question, answer) in usable(chosen, replies, report, "single questions: "):
-            if not contains(passage.text, answer):
-                report.left_out["single questions: the answer does not stand in the passage"] += 1
-            elif contains(question, answer):
-                report.left_out["single questions: the answer stands in the question"] += 1
-            elif not _names_entity(question, passage.title):
-                report.left_out["single questions: the entity does not stand in the question"] += 1
+    def join(self, singles: Iterable[SingleHop], stages: Stages) -> Built:
+        """Build compound questions in the layout of dataset `compound`; no entity is in two of train, validation and
+        test."""
+        built = Built()
+        groups = self._combine(singles, built)
+        predict = dspy.Predict(JoinQuestions)
+        shares = {"validation": self.validation_share, "test": self.test_share}
+
+        def ask_for_joined(group: Sequence[SingleHop]) -> tuple[bool, str]:
+            questions = [single.question for single in group]
+            reply = ask("join", predict, retries=self.retries, entity=group[0].entity, questions=questions).prediction
+            return reply.joinable, reply.question.root
+
+        replies = stages.run("compound questions", ask_for_joined, groups)
+        for group, (joinable, question) in usable(groups, replies, built, "compound questions: "):
+            entity = group[0].entity
+            if reason := _find_fault(question, group) if joinable else "the LM finds that they cannot be joined":
+                built.left_out[f"compound questions: {reason}"] += 1
+                continue
+            row = {
+                "id": make_id(question, *(s.question for s in group)),
+                "subset": part_by_hash(entity, self.seed, **shares),
+                "entity": entity,
+                "question": question,
+                "route": Route.COMPOUND.value,
+                "answers": [f" {ENTITY_SEPARATOR} ".join(s.answer for s in group)],
+                "sub_queries": [s.question for s in group],
+                "sub_answers": [s.answer for s in group],
+                "passage_ids": list(dict.fromkeys(p.id for s in group for p in s.relevant)),
+            }
+            built.rows.append(row)
+        return built
+
+    def _combine(self, singles: Iterable[SingleHop], built: Built) -> list[tuple[SingleHop, ...]]:
+        """The groups of questions to join: drawn by entity, so that one more entity changes no other's groups."""
+        of_entity: dict[str, dict[str, SingleHop]] = defaultdict(dict)
+        for single in singles:
+            if single.entity and single.answer:
+                of_entity[single.entity].setdefault(single.question.casefold(), single)
             else:
-                usable_singles.append(SingleHop(question, answer, passage.title, (passage,)))
-        tried += len(_combine(usable_singles, settings, Built()))
-        singles += usable_singles
-    stages.end("single questions")
-    if waiting:
-        report.left_out["entities that the limit has no need of"] = len(waiting)
-    return singles, report
+                built.left_out["single questions: without an entity or an answer"] += 1
+        groups: dict[tuple[str, ...], tuple[SingleHop, ...]] = {}
+        enough = [entity for entity, questions in of_entity.items() if len(questions) >= min(self.hops)]
+        if few := len(of_entity) - len(enough):
+            built.left_out["entities with too few questions"] += few
+        for entity in self._draw_entities(enough, built):
+            questions = of_entity[entity]
+            hops = [n for n in self.hops if n <= len(questions)]
+            rng = Random(f"{self.seed}:{entity}")
+            for _ in range(self.per_entity):
+                group = tuple(rng.sample(list(questions.values()), rng.choice(hops)))
+                groups.setdefault((entity, *sorted(s.question for s in group)), group)
+        order = sorted(groups, key=lambda key: text_hash("\x1f".join(key), self.seed))
+        return [groups[key] for key in order[: self.limit]]
 
-
-def build_compound(
-    singles: Iterable[SingleHop],
-    stages: Stages,
-    settings: Compound,
-) -> Built:
-    """Build compound questions in the layout of dataset `compound`; no entity is in two of train, validation and
-    test."""
-    built = Built()
-    groups = _combine(singles, settings, built)
-    predict = dspy.Predict(JoinQuestions)
-    shares = {"validation": settings.validation_share, "test": settings.test_share}
-
-    def join(group: Sequence[SingleHop]) -> tuple[bool, str]:
-        questions = [single.question for single in group]
-        reply = ask("join", predict, retries=settings.retries, entity=group[0].entity, questions=questions).prediction
-        return reply.joinable, reply.question.root
-
-    replies = stages.run("compound questions", join, groups)
-    for group, (joinable, question) in usable(groups, replies, built, "compound questions: "):
-        entity = group[0].entity
-        if reason := _find_fault(question, group) if joinable else "the LM finds that they cannot be joined":
-            built.left_out[f"compound questions: {reason}"] += 1
-            continue
-        row = {
-            "id": make_id(question, *(s.question for s in group)),
-            "subset": part_by_hash(entity, settings.seed, **shares),
-            "entity": entity,
-            "question": question,
-            "route": Route.COMPOUND.value,
-            "answers": [f" {ENTITY_SEPARATOR} ".join(s.answer for s in group)],
-            "sub_queries": [s.question for s in group],
-            "sub_answers": [s.answer for s in group],
-            "passage_ids": list(dict.fromkeys(p.id for s in group for p in s.relevant)),
-        }
-        built.rows.append(row)
-    return built
-
-
-def _combine(singles: Iterable[SingleHop], settings: Compound, built: Built) -> list[tuple[SingleHop, ...]]:
-    """The groups of questions to join: drawn by entity, so that one more entity changes no other's groups."""
-    of_entity: dict[str, dict[str, SingleHop]] = defaultdict(dict)
-    for single in singles:
-        if single.entity and single.answer:
-            of_entity[single.entity].setdefault(single.question.casefold(), single)
-        else:
-            built.left_out["single questions: without an entity or an answer"] += 1
-    groups: dict[tuple[str, ...], tuple[SingleHop, ...]] = {}
-    enough = [entity for entity, questions in of_entity.items() if len(questions) >= min(settings.hops)]
-    if few := len(of_entity) - len(enough):
-        built.left_out["entities with too few questions"] += few
-    for entity in _draw_entities(enough, settings, built):
-        questions = of_entity[entity]
-        hops = [n for n in settings.hops if n <= len(questions)]
-        rng = Random(f"{settings.seed}:{entity}")
-        for _ in range(settings.per_entity):
-            group = tuple(rng.sample(list(questions.values()), rng.choice(hops)))
-            groups.setdefault((entity, *sorted(s.question for s in group)), group)
-    order = sorted(groups, key=lambda key: text_hash("\x1f".join(key), settings.seed))
-    return [groups[key] for key in order[: settings.limit]]
-
-
-def _draw_entities(entities: Sequence[str], settings: Compound, built: Built) -> list[str]:
-    """The entities for questions, in the order in which they are drawn."""
-    chosen = sorted(entities, key=lambda entity: text_hash(entity, settings.seed))[: settings.entities]
-    if more := len(entities) - len(chosen):
-        built.left_out["more entities than are wanted"] += more
-    return chosen
+    def _draw_entities(self, entities: Sequence[str], built: Built) -> list[str]:
+        """The entities for questions, in the order in which they are drawn."""
+        chosen = sorted(entities, key=lambda entity: text_hash(entity, self.seed))[: self.entities]
+        if more := len(entities) - len(chosen):
+            built.left_out["more entities than are wanted"] += more
+        return chosen
 
 
 def _names_entity(question: str, title: str) -> bool:

@@ -79,7 +79,7 @@ class PreQRAGQuestions(Builder):
             searched = open_retriever(self.retriever, index)
             drawn_from = searched.passages()  # refused before an LM is opened
             with use_lm(open_lm(None)):
-                return build_preqrag(drawn_from, searched, stages, self)
+                return self.write(drawn_from, searched, stages)
 
     @property
     def scopes(self) -> list[DocumentScope]:
@@ -87,64 +87,78 @@ class PreQRAGQuestions(Builder):
         counts = {DocumentScope.SINGLE: self.single, DocumentScope.MULTI: self.multi}
         return [scope for scope, count in counts.items() if count]
 
+    def write(self, passages: Iterable[Passage], retriever: Retriever, stages: Stages) -> Built:
+        """Build questions in the layout of dataset `file`, with their scope as `subset`. Passages are drawn by the
+        hashes of their ids; a passage's partner is drawn among those of other documents that its own words find."""
+        check_categories(self.scopes, self.only)
+        built = Built()
+        most = self.attempts * max(self.single, 2 * self.multi)
+        drawn = nsmallest(most, passages, key=lambda p: text_hash(p.id, self.seed))
+        ask_one, ask_two = dspy.Predict(AskOfOnePassage), dspy.Predict(AskOfTwoPassages)
+        earlier: set[frozenset[str]] = set()
 
-def build_preqrag(
-    passages: Iterable[Passage],
-    retriever: Retriever,
-    stages: Stages,
-    settings: PreQRAGQuestions,
-) -> Built:
-    """Build questions in the layout of dataset `file`, with their scope as `subset`. Passages are drawn by the hashes
-    of their ids; a passage's partner is drawn among those of other documents that its own words find."""
-    check_categories(settings.scopes, settings.only)
-    built = Built()
-    most = settings.attempts * max(settings.single, 2 * settings.multi)
-    drawn = nsmallest(most, passages, key=lambda p: text_hash(p.id, settings.seed))
-    ask_one, ask_two = dspy.Predict(AskOfOnePassage), dspy.Predict(AskOfTwoPassages)
-    earlier: set[frozenset[str]] = set()
+        def ask_for_question(plan: _Plan) -> tuple[str, str]:
+            shown = number_passages(plan.passages, self.passage_words)
+            inputs = {"passage": shown[0]} if len(shown) == 1 else {"passages": shown}
+            predict = ask_one if len(shown) == 1 else ask_two
+            requirements = [category.requirement for category in plan.categories.values()]
+            reply = ask("write", predict, retries=self.retries, requirements=requirements, **inputs)
+            pair = reply.prediction.asked
+            return " ".join(pair.question.split()), pair.answer.strip()
 
-    def write(plan: _Plan) -> tuple[str, str]:
-        shown = number_passages(plan.passages, settings.passage_words)
-        inputs = {"passage": shown[0]} if len(shown) == 1 else {"passages": shown}
-        predict = ask_one if len(shown) == 1 else ask_two
-        requirements = [category.requirement for category in plan.categories.values()]
-        reply = ask("write", predict, retries=settings.retries, requirements=requirements, **inputs)
-        pair = reply.prediction.asked
-        return " ".join(pair.question.split()), pair.answer.strip()
+        def make(scope: DocumentScope, count: int, groups: Sequence[tuple[Passage, ...]]) -> None:
+            plans = []
+            for group in groups[: self.attempts * count]:
+                rng = Random(f"{self.seed}:{scope}:{group[0].id}")
+                plans.append(_Plan(scope, group, draw_categories(scope, rng, self.only)))
+            before = len(built.rows)
+            while plans and (missing := count - len(built.rows) + before) > 0:
+                batch, plans = plans[:missing], plans[missing:]
+                for plan, written in usable(
+                    batch, stages.run("questions", ask_for_question, batch, more=True), built, f"{scope}: "
+                ):
+                    if reason := _find_fault(plan, written, earlier):
+                        built.left_out[f"{scope}: {reason}"] += 1
+                    else:
+                        question, answer = written
+                        earlier.add(content_words(question))
+                        kinds = {choice: category.name for choice, category in plan.categories.items()}
+                        question_type = _TYPES.get(kinds["answer"])
+                        row = {
+                            "id": make_id(question, *(p.id for p in plan.passages)),
+                            "subset": scope.value,
+                            "question": question,
+                            **({"question_type": question_type.value} if question_type else {}),
+                            "references": [{"text": answer, "label": 1}],
+                            "passage_ids": [p.id for p in plan.passages],
+                            "categories": kinds,  # for readers
+                        }
+                        built.rows.append(row)
+            if missing := count - len(built.rows) + before:
+                built.left_out[f"{scope}: too few passages or usable questions"] += missing
 
-    def make(scope: DocumentScope, count: int, groups: Sequence[tuple[Passage, ...]]) -> None:
-        plans = []
-        for group in groups[: settings.attempts * count]:
-            rng = Random(f"{settings.seed}:{scope}:{group[0].id}")
-            plans.append(_Plan(scope, group, draw_categories(scope, rng, settings.only)))
-        before = len(built.rows)
-        while plans and (missing := count - len(built.rows) + before) > 0:
-            batch, plans = plans[:missing], plans[missing:]
-            for plan, written in usable(batch, stages.run("questions", write, batch, more=True), built, f"{scope}: "):
-                if reason := _find_fault(plan, written, earlier):
-                    built.left_out[f"{scope}: {reason}"] += 1
-                else:
-                    question, answer = written
-                    earlier.add(content_words(question))
-                    kinds = {choice: category.name for choice, category in plan.categories.items()}
-                    question_type = _TYPES.get(kinds["answer"])
-                    row = {
-                        "id": make_id(question, *(p.id for p in plan.passages)),
-                        "subset": scope.value,
-                        "question": question,
-                        **({"question_type": question_type.value} if question_type else {}),
-                        "references": [{"text": answer, "label": 1}],
-                        "passage_ids": [p.id for p in plan.passages],
-                        "categories": kinds,  # for readers
-                    }
-                    built.rows.append(row)
-        if missing := count - len(built.rows) + before:
-            built.left_out[f"{scope}: too few passages or usable questions"] += missing
+        make(DocumentScope.SINGLE, self.single, [(p,) for p in drawn])
+        make(DocumentScope.MULTI, self.multi, self._pair_passages(drawn, retriever))
+        stages.end("questions")
+        return built
 
-    make(DocumentScope.SINGLE, settings.single, [(p,) for p in drawn])
-    make(DocumentScope.MULTI, settings.multi, _pair_passages(drawn, retriever, settings))
-    stages.end("questions")
-    return built
+    def _pair_passages(self, drawn: Sequence[Passage], retriever: Retriever) -> list[tuple[Passage, ...]]:
+        """Pairs of a passage and a related one of another document; no passage is in two pairs."""
+        firsts = drawn[: 2 * self.attempts * self.multi]
+        queries = [first_words(" ".join(f"{p.title} {p.text}".split()), _QUERY_WORDS) for p in firsts]
+        used: set[str] = set()
+        pairs: list[tuple[Passage, ...]] = []
+        for passage, results in zip(firsts, retriever.search(queries, _RELATED), strict=True):
+            others = [
+                p
+                for p in results
+                if p.id not in used and p.id != passage.id and not (p.title and p.title == passage.title)
+            ]
+            if others and passage.id not in used:
+                partner = Random(f"{self.seed}:{passage.id}").choice(others)
+                used |= {passage.id, partner.id}
+                pairs.append((passage, partner))
+        return pairs
 
 
 class _Plan(NamedTuple):
@@ -170,25 +184,6 @@ def _find_fault(plan: _Plan, written: tuple[str, str], earlier: Container[frozen
     if not all(answered & (own - other) for own, other in zip(words, others, strict=True)):
         return "the answer uses nothing of a passage"
     return "it repeats another" if content_words(question) in earlier else ""
-
-
-def _pair_passages(
-    drawn: Sequence[Passage], retriever: Retriever, settings: PreQRAGQuestions
-) -> list[tuple[Passage, ...]]:
-    """Pairs of a passage and a related one of another document; no passage is in two pairs."""
-    firsts = drawn[: 2 * settings.attempts * settings.multi]
-    queries = [first_words(" ".join(f"{p.title} {p.text}".split()), _QUERY_WORDS) for p in firsts]
-    used: set[str] = set()
-    pairs: list[tuple[Passage, ...]] = []
-    for passage, results in zip(firsts, retriever.search(queries, _RELATED), strict=True):
-        others = [
-            p for p in results if p.id not in used and p.id != passage.id and not (p.title and p.title == passage.title)
-        ]
-        if others and passage.id not in used:
-            partner = Random(f"{settings.seed}:{passage.id}").choice(others)
-            used |= {passage.id, partner.id}
-            pairs.append((passage, partner))
-    return pairs
 
 
 # The paper lists its categories as three schemas (appendix D), of which the first holds several choices: a question

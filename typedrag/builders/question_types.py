@@ -15,6 +15,8 @@ from typedrag.signatures.generation import WriteQuestions
 from typedrag.signatures.typed_rag import ClassifyQuestion
 from typedrag.text.words import question_key
 
+Cell = tuple[str, QuestionType, QuestionForm]
+
 
 class QuestionTypes(Builder):
     """Write questions in domains of yours, as people type them, and keep those whose type two labels agree on.
@@ -37,42 +39,38 @@ class QuestionTypes(Builder):
     """How often a reply that cannot be read is asked for again."""
 
     def build(self, stages: Stages, open_lm: OpenLM) -> Built:
+        """Write questions and label them a second time: only clear cases stay."""
+        built = Built()
+        write, classify = dspy.Predict(WriteQuestions), dspy.Predict(ClassifyQuestion)
+
+        def write_questions(cell: Cell) -> list[str]:
+            domain, question_type, form = cell
+            reply = ask(
+                "write", write, retries=self.retries, domain=domain, number=self.each,
+                wanted=f"a question that {question_type.definition}, such as: {question_type.example}",
+                form=f"{form.definition}, such as: {form.example}",
+            )  # fmt: skip
+            return list(reply.prediction.questions.root)
+
+        def label(row: Row) -> str:
+            reply = ask("classify", classify, retries=self.retries, question=row["question"])
+            return str(reply.prediction.question_type)
+
+        cells: list[Cell] = list(product(self.domain, self.type, self.form))
+        rows: dict[str, Row] = {}
         with use_lm(open_lm(None)):
-            return build_question_types(stages, self)
-
-
-Cell = tuple[str, QuestionType, QuestionForm]
-
-
-def build_question_types(stages: Stages, settings: QuestionTypes) -> Built:
-    """Write questions and label them a second time, in the layout of dataset `everyday`: only clear cases stay."""
-    built = Built()
-    write, classify = dspy.Predict(WriteQuestions), dspy.Predict(ClassifyQuestion)
-
-    def write_questions(cell: Cell) -> list[str]:
-        domain, question_type, form = cell
-        reply = ask(
-            "write", write, retries=settings.retries, domain=domain, number=settings.each,
-            wanted=f"a question that {question_type.definition}, such as: {question_type.example}",
-            form=f"{form.definition}, such as: {form.example}",
-        )  # fmt: skip
-        return list(reply.prediction.questions.root)
-
-    def label(row: Row) -> str:
-        reply = ask("classify", classify, retries=settings.retries, question=row["question"])
-        return str(reply.prediction.question_type)
-
-    cells: list[Cell] = list(product(settings.domain, settings.type, settings.form))
-    rows: dict[str, Row] = {}
-    for (_, question_type, form), questions in usable(cells, stages.run("texts", write_questions, cells), built):
-        for question in questions:
-            row = {"question": question.strip(), "type": str(question_type), "form": str(form), "source": "written"}
-            if rows.setdefault(question_key(question), row) is not row:
-                built.left_out["it repeats another"] += 1
-    written = list(rows.values())
-    for row, named in usable(written, stages.run("labels", label, written), built):
-        if named != row["type"]:
-            built.left_out["two labels differ"] += 1
-        else:
-            built.rows.append(row)
-    return built
+            for (_, question_type, form), questions in usable(
+                cells, stages.run("texts", write_questions, cells), built
+            ):
+                for question in questions:
+                    named = {"type": str(question_type), "form": str(form)}
+                    row = {"question": question.strip(), **named, "source": "written"}
+                    if rows.setdefault(question_key(question), row) is not row:
+                        built.left_out["it repeats another"] += 1
+            written = list(rows.values())
+            for row, kind in usable(written, stages.run("labels", label, written), built):
+                if kind != row["type"]:
+                    built.left_out["two labels differ"] += 1
+                else:
+                    built.rows.append(row)
+        return built

@@ -76,50 +76,106 @@ class RevelatorData(Builder):
         return self
 
     def build(self, stages: Stages, open_lm: OpenLM) -> Built:
-        built = build_revelator(self)
+        rows_of_sources = list(self._rows_of_sources())
+        if not rows_of_sources:
+            raise InputError("the revelator has nothing to learn from", "Name one of the files: --musique FILE, …")
+        tested = {question_key(single.question) for path in self.exclude for single in read_single_hop(path)}
+        built = Built()
+
+        def fits(row: Row) -> bool:
+            output, adapter = _OUTPUTS[RevelatorRole(row["role"])]
+            try:
+                adapter.validate_python(row[output], context=AS_ASKED_FOR)
+            except ValidationError:
+                return False
+            return not _UNSOLVED.search(f"{row['question']} {row[output]}")
+
+        rows: dict[str, Row] = {}
+        for row in rows_of_sources:
+            if question_key(row["question"]) in tested:
+                built.left_out["the question is tested on"] += 1
+            elif not fits(row):
+                built.left_out[f"{row['role']}: it cannot be written so"] += 1
+            elif row["id"] in rows:
+                output = _output_name(row)
+                same = rows[row["id"]][output] == row[output]
+                built.left_out["it came before" if same else "it came before with another label"] += 1
+            else:
+                rows[row["id"]] = row
+        shares = {"validation": self.validation_share, "test": self.test_share}
+        for row in rows.values():
+            dealt_by = row.pop(_ENTITY, None) or question_key(row["question"])
+            row["part"] = part_by_hash(dealt_by, self.seed, **shares)
+        built.rows = self._draw_rows(list(rows.values()), built)
         if not self.label_relevance:
             return built
         with use_lm(open_lm(None)):
-            return label_relevance(built, stages)
+            return _label_relevance(built, stages)
+
+    def _rows_of_sources(self) -> Iterator[Row]:
+        """Yield routes, parts, relevance, and refinements of one-step questions to themselves (appendix C.4)."""
+        for single in read_single_hop(self.straightforward) if self.straightforward else ():
+            yield role_row(RevelatorRole.ROUTER, "straightforward", single.question, route=Route.STRAIGHTFORWARD.value)
+        for single in chain.from_iterable(map(read_single_hop, self.single_step)):
+            question, query = single.question, _as_query(single.question)
+            yield role_row(RevelatorRole.ROUTER, "single-step", question, route=Route.SINGLE_STEP.value)
+            yield role_row(RevelatorRole.REFINER, "single-step", question, solved=[], query=query)
+            yield from self._relevance_rows("single-step", question, single.relevant[:1], single.noise)
+        if self.musique:
+            yield from self._chain_rows("musique", musique_chains(self.musique))
+        if self.two_wiki:
+            yield from self._chain_rows("2wikimultihopqa", two_wiki_chains(self.two_wiki))
+        for compound in load_compound(self.compound, "train").examples if self.compound else ():
+            # questions about one entity share their parts, so they are dealt out together
+            question, shared = compound.question, {_ENTITY: compound.entity}
+            yield role_row(RevelatorRole.ROUTER, "compound", question, route=Route.COMPOUND.value) | shared
+            parts = list(compound.sub_queries)
+            yield role_row(RevelatorRole.DECOMPOSER, "compound", question, sub_queries=parts) | shared
+
+    def _chain_rows(self, origin: str, chains: Iterator[ReasoningChain]) -> Iterator[Row]:
+        """Yield the rows of the steps to an answer: each step is the next query, and only the last one ends them."""
+        for reasoning in nsmallest(self.limit, chains, key=lambda c: text_hash(c.id, self.seed)):
+            if origin == "musique":
+                yield role_row(RevelatorRole.ROUTER, origin, reasoning.question, route=Route.COMPLEX.value)
+            solved: list[dict[str, str]] = []
+            for number, step in enumerate(reasoning.steps, 1):
+                query = _as_query(step.query)
+                if origin == "musique":
+                    yield role_row(RevelatorRole.ROUTER, origin, query, route=Route.SINGLE_STEP.value)
+                yield role_row(RevelatorRole.REFINER, origin, reasoning.question, solved=list(solved), query=query)
+                yield from self._relevance_rows(origin, query, step.relevant, reasoning.noise)
+                solved.append({"question": query, "answer": step.answer})
+                ending = number == len(reasoning.steps)
+                yield role_row(RevelatorRole.ENDING, origin, reasoning.question, solved=list(solved), ending=ending)
+
+    def _relevance_rows(
+        self, origin: str, query: str, relevant: Sequence[Passage], noise: Sequence[Passage]
+    ) -> Iterator[Row]:
+        drawn = sorted(noise, key=lambda p: text_hash(f"{query} {p.id}", self.seed))[: self.noise]
+        for passage, label in chain(((p, True) for p in relevant), ((p, False) for p in drawn if relevant)):
+            shown = {"title": passage.title, "text": passage.text}
+            yield role_row(RevelatorRole.RELEVANCE, origin, query, passage=shown, relevant=label)
+
+    def _draw_rows(self, rows: list[Row], built: Built) -> list[Row]:
+        """The rows: of a kind at most `limit` to train on, and as many for the other parts as their shares allow."""
+        strata: dict[tuple[str, ...], list[Row]] = defaultdict(list)
+        for row in sorted(rows, key=lambda row: text_hash(row["id"], self.seed)):
+            label = row.get("route") or row.get("relevant") or row.get("ending") or ""
+            origin = "" if row["role"] == RevelatorRole.ROUTER else row["origin"]
+            strata[(row["role"], origin, str(label), row["part"])].append(row)
+        whole = self.limit / (1 - self.validation_share - self.test_share)
+        limits = {
+            "train": self.limit,
+            "validation": round(whole * self.validation_share),
+            "test": round(whole * self.test_share),
+        }
+        chosen = {row["id"] for (*_, part), stratum in strata.items() for row in stratum[: limits[part]]}
+        if more := len(rows) - len(chosen):
+            built.left_out[f"more than the {self.limit:,} wanted of their kind"] += more
+        return [row for row in rows if row["id"] in chosen]
 
 
-def build_revelator(settings: RevelatorData) -> Built:
-    """Build the rows of all roles, in the layout of dataset `revelator`."""
-    rows_of_sources = list(_rows_of_sources(settings))
-    if not rows_of_sources:
-        raise InputError("the revelator has nothing to learn from", "Name one of the files: --musique FILE, …")
-    tested = {question_key(single.question) for path in settings.exclude for single in read_single_hop(path)}
-    built = Built()
-
-    def fits(row: Row) -> bool:
-        output, adapter = _OUTPUTS[RevelatorRole(row["role"])]
-        try:
-            adapter.validate_python(row[output], context=AS_ASKED_FOR)
-        except ValidationError:
-            return False
-        return not _UNSOLVED.search(f"{row['question']} {row[output]}")
-
-    rows: dict[str, Row] = {}
-    for row in rows_of_sources:
-        if question_key(row["question"]) in tested:
-            built.left_out["the question is tested on"] += 1
-        elif not fits(row):
-            built.left_out[f"{row['role']}: it cannot be written so"] += 1
-        elif row["id"] in rows:
-            output = _output_name(row)
-            same = rows[row["id"]][output] == row[output]
-            built.left_out["it came before" if same else "it came before with another label"] += 1
-        else:
-            rows[row["id"]] = row
-    shares = {"validation": settings.validation_share, "test": settings.test_share}
-    for row in rows.values():
-        dealt_by = row.pop(_ENTITY, None) or question_key(row["question"])
-        row["part"] = part_by_hash(dealt_by, settings.seed, **shares)
-    built.rows = _draw_rows(list(rows.values()), settings, built)
-    return built
-
-
-def label_relevance(built: Built, stages: Stages) -> Built:
+def _label_relevance(built: Built, stages: Stages) -> Built:
     """The same rows with relevance as the LM in use labels it (section 4.2), instead of the sources' labels."""
     options = Options()
     judge = RevelatorModule(RevelatorRole.RELEVANCE, options)
@@ -141,53 +197,6 @@ def label_relevance(built: Built, stages: Stages) -> Built:
     return result
 
 
-def _rows_of_sources(settings: RevelatorData) -> Iterator[Row]:
-    """Yield routes, parts, relevance, and refinements of one-step questions to themselves (appendix C.4)."""
-    for single in read_single_hop(settings.straightforward) if settings.straightforward else ():
-        yield role_row(RevelatorRole.ROUTER, "straightforward", single.question, route=Route.STRAIGHTFORWARD.value)
-    for single in chain.from_iterable(map(read_single_hop, settings.single_step)):
-        question, query = single.question, _as_query(single.question)
-        yield role_row(RevelatorRole.ROUTER, "single-step", question, route=Route.SINGLE_STEP.value)
-        yield role_row(RevelatorRole.REFINER, "single-step", question, solved=[], query=query)
-        yield from _relevance_rows("single-step", question, single.relevant[:1], single.noise, settings)
-    if settings.musique:
-        yield from _chain_rows("musique", musique_chains(settings.musique), settings)
-    if settings.two_wiki:
-        yield from _chain_rows("2wikimultihopqa", two_wiki_chains(settings.two_wiki), settings)
-    for compound in load_compound(settings.compound, "train").examples if settings.compound else ():
-        # questions about one entity share their parts, so they are dealt out together
-        question, shared = compound.question, {_ENTITY: compound.entity}
-        yield role_row(RevelatorRole.ROUTER, "compound", question, route=Route.COMPOUND.value) | shared
-        parts = list(compound.sub_queries)
-        yield role_row(RevelatorRole.DECOMPOSER, "compound", question, sub_queries=parts) | shared
-
-
-def _chain_rows(origin: str, chains: Iterator[ReasoningChain], settings: RevelatorData) -> Iterator[Row]:
-    """Yield the rows of the steps to an answer: each step is the next query, and only the last one ends them."""
-    for reasoning in nsmallest(settings.limit, chains, key=lambda c: text_hash(c.id, settings.seed)):
-        if origin == "musique":
-            yield role_row(RevelatorRole.ROUTER, origin, reasoning.question, route=Route.COMPLEX.value)
-        solved: list[dict[str, str]] = []
-        for number, step in enumerate(reasoning.steps, 1):
-            query = _as_query(step.query)
-            if origin == "musique":
-                yield role_row(RevelatorRole.ROUTER, origin, query, route=Route.SINGLE_STEP.value)
-            yield role_row(RevelatorRole.REFINER, origin, reasoning.question, solved=list(solved), query=query)
-            yield from _relevance_rows(origin, query, step.relevant, reasoning.noise, settings)
-            solved.append({"question": query, "answer": step.answer})
-            ending = number == len(reasoning.steps)
-            yield role_row(RevelatorRole.ENDING, origin, reasoning.question, solved=list(solved), ending=ending)
-
-
-def _relevance_rows(
-    origin: str, query: str, relevant: Sequence[Passage], noise: Sequence[Passage], settings: RevelatorData
-) -> Iterator[Row]:
-    drawn = sorted(noise, key=lambda p: text_hash(f"{query} {p.id}", settings.seed))[: settings.noise]
-    for passage, label in chain(((p, True) for p in relevant), ((p, False) for p in drawn if relevant)):
-        shown = {"title": passage.title, "text": passage.text}
-        yield role_row(RevelatorRole.RELEVANCE, origin, query, passage=shown, relevant=label)
-
-
 def role_row(role: RevelatorRole, origin: str, question: str, **fields: Any) -> Row:
     """A row of a role, with an id by its inputs; `fields` are its other inputs and its output."""
     row = {"role": role.value, "origin": origin, "question": " ".join(question.split()), **fields}
@@ -197,25 +206,6 @@ def role_row(role: RevelatorRole, origin: str, question: str, **fields: Any) -> 
 
 def _output_name(row: Mapping[str, Any]) -> str:
     return _OUTPUTS[RevelatorRole(row["role"])][0]
-
-
-def _draw_rows(rows: list[Row], settings: RevelatorData, built: Built) -> list[Row]:
-    """The rows, of each kind at most `limit` to train on and as many for validation and test as their shares allow."""
-    strata: dict[tuple[str, ...], list[Row]] = defaultdict(list)
-    for row in sorted(rows, key=lambda row: text_hash(row["id"], settings.seed)):
-        label = row.get("route") or row.get("relevant") or row.get("ending") or ""
-        origin = "" if row["role"] == RevelatorRole.ROUTER else row["origin"]
-        strata[(row["role"], origin, str(label), row["part"])].append(row)
-    whole = settings.limit / (1 - settings.validation_share - settings.test_share)
-    limits = {
-        "train": settings.limit,
-        "validation": round(whole * settings.validation_share),
-        "test": round(whole * settings.test_share),
-    }
-    chosen = {row["id"] for (*_, part), stratum in strata.items() for row in stratum[: limits[part]]}
-    if more := len(rows) - len(chosen):
-        built.left_out[f"more than the {settings.limit:,} wanted of their kind"] += more
-    return [row for row in rows if row["id"] in chosen]
 
 
 def _as_query(question: str) -> str:
@@ -261,20 +251,19 @@ class RouterTest(Builder):
             Route.COMPOUND: dict([tested(f"compound={self.compound}")]),
             Route.COMPLEX: dict(map(tested, self.complex)),
         }
-        return build_router_test(questions, each=self.each, seed=self.seed)
+        return self.draw(questions)
 
-
-def build_router_test(questions: Mapping[Route, Mapping[str, Sequence[str]]], *, each: int, seed: int = 0) -> Built:
-    """Draw the questions, as rows of dataset `revelator` whose part is test."""
-    built = Built()
-    came: set[str] = set()
-    for route, origins in questions.items():
-        for number, (origin, texts) in enumerate(origins.items()):
-            share = each // len(origins) + (number < each % len(origins))
-            new = {key: text for text in texts if (key := question_key(text)) not in came}
-            built.left_out["it came before"] += len(texts) - len(new)
-            came |= new.keys()
-            for text in nsmallest(share, new.values(), key=lambda text: text_hash(text, seed)):
-                row = role_row(RevelatorRole.ROUTER, origin, text, route=route.value)
-                built.rows.append({**row, "part": "test"})
-    return built
+    def draw(self, questions: Mapping[Route, Mapping[str, Sequence[str]]]) -> Built:
+        """Draw the questions, as rows of dataset `revelator` whose part is test."""
+        built = Built()
+        came: set[str] = set()
+        for route, origins in questions.items():
+            for number, (origin, texts) in enumerate(origins.items()):
+                share = self.each // len(origins) + (number < self.each % len(origins))
+                new = {key: text for text in texts if (key := question_key(text)) not in came}
+                built.left_out["it came before"] += len(texts) - len(new)
+                came |= new.keys()
+                for text in nsmallest(share, new.values(), key=lambda text: text_hash(text, self.seed)):
+                    row = role_row(RevelatorRole.ROUTER, origin, text, route=route.value)
+                    built.rows.append({**row, "part": "test"})
+        return built

@@ -104,107 +104,151 @@ class WikiNFQA(Builder):
         for each in sets:
             by_name.setdefault(each.name, []).extend(each.examples)
         with use_lm(annotator):
-            selected, report = select_non_factoid(by_name, classifier, stages, self)
+            selected, report = self.select_non_factoid(by_name, classifier, stages)
         report.left_out["rows: their loader leaves them out"] += sum(each.skipped for each in sets)
-        built = build_wiki_nfqa(selected, ReferenceLMs(writers, superior, annotator), stages, self)
+        built = self.write_references(selected, ReferenceLMs(writers, superior, annotator), stages)
         built.left_out.update(report.left_out)
         return built
 
+    def select_non_factoid(
+        self, questions: Mapping[str, Iterable[dspy.Example]], classifier: dspy.Module, stages: Stages
+    ) -> tuple[list[dspy.Example], Built]:
+        """Select the non-factoid questions. The paper classifies first and then looks for patterns; here patterns come
+        first, since they cost nothing, and the same questions are left."""
+        report = Built()
+        by_text: dict[str, dspy.Example] = {}
+        ids: set[str] = set()
+        for subset, original in (
+            (subset, original) for subset, originals in questions.items() for original in originals
+        ):
+            question = " ".join(original.question.split())
+            answers = [text for text in original.get("answers") or () if text.strip()]
+            answers = answers or [reference.text for reference in (original.get("references") or ())[:1]]
+            if not answers:
+                report.left_out["questions: without an answer"] += 1
+            elif self.patterns and not types_by_pattern(question):
+                report.left_out["questions: worded like no non-factoid question"] += 1
+            elif question.casefold() in by_text:
+                report.left_out["questions: it came before"] += 1
+            else:
+                identifier = f"{subset}_{original.id}"
+                if identifier in ids:
+                    raise InputError(f"two questions of '{subset}' have the id '{original.id}'", "Call the files apart")
+                ids.add(identifier)
+                by_text[question.casefold()] = example(
+                    id=identifier, question=question, subset=subset, answers=tuple(answers)
+                )
 
-def build_wiki_nfqa(
-    questions: Sequence[dspy.Example],
-    lms: ReferenceLMs,
-    stages: Stages,
-    settings: WikiNFQA,
-) -> Built:
-    """Build questions with labelled references in the layout of dataset `wiki-nfqa`.
+        def classify(candidate: dspy.Example) -> QuestionType:
+            return QuestionType(classifier(question=candidate.question).question_type)
 
-    As in the paper, a missing reference leaves the question in: nine questions of ten have eleven answers there. The
-    annotator sees the answers in an order drawn by hash: in that of their authors it could tell the good ones by place.
-    """
-    if not lms.writers:
-        raise InputError("no LM is to write references", "Name one or more; the paper has three")
-    built, predict = Built(), predictor(LabelAnswers)
-    sampling: dict[str, Any] = {"top_p": settings.top_p, "max_tokens": settings.max_tokens}
+        candidates = list(by_text.values())
+        by_subset: dict[str, list[dspy.Example]] = defaultdict(list)
+        replies = stages.run("classified questions", classify, candidates)
+        for candidate, named in usable(candidates, replies, report, "questions: ", "no type could be read"):
+            if named not in QuestionType.non_factoid():
+                report.left_out[f"questions: classified as {named}"] += 1
+            else:
+                by_subset[candidate.subset].append(example(**candidate.toDict(), question_type=named))
+        selected: list[dspy.Example] = []
+        for examples in by_subset.values():
+            limit = self.per_subset or len(examples)
+            if more := max(0, len(examples) - limit):
+                report.left_out[f"questions: more than the {limit:,} wanted of their subset"] += more
+            chosen = {e.id for e in sample(examples, limit, self.seed)}
+            selected += [e for e in examples if e.id in chosen]
+        return selected, report
 
-    def write(question: dspy.Example, *, author: _Author) -> list[str]:
-        """The answers that an author writes, given the right one."""
-        again = {"rollout_id": author.draw * (settings.retries + 1)} if author.draw else {}  # another draw than theirs
-        predict_answers = with_settings(predictor(author.signature), again)
-        inputs = {"question": question.question, "right_answer": _ground_truth(question)}
-        with use_lm(author.lm):
-            reply = ask(author.step, predict_answers, retries=settings.retries, **inputs)
-        [(_, answers)] = reply.prediction.items()
-        return [getattr(answers, part) for part in author.parts]
+    def write_references(self, questions: Sequence[dspy.Example], lms: ReferenceLMs, stages: Stages) -> Built:
+        """Build questions with labelled references in the layout of dataset `wiki-nfqa`.
 
-    # in the order of Wiki-NFQA's rows: the superior LM rewrites the ground truth, the others write worse answers
-    authors: list[_Author] = []
-    draws: Counter[str] = Counter()
-    for number, lm in enumerate((lms.superior, *lms.writers)):
-        step, signature, parts = _INFERIOR if number else _SUPERIOR
-        same, name = f"{step} {lm_identity(lm)}", lm.model.rpartition("/")[2]
-        draws.update([same, name])
-        called = name if draws[name] == 1 else f"{name}-{draws[name]}"
-        own = lm.copy(temperature=settings.temperature, **sampling)
-        authors.append(_Author(called, own, step, signature, parts, draws[same] - 1))
-    replies = [
-        stages.run(f"references of {author.name}", partial(write, author=author), questions) for author in authors
-    ]
-    answered: list[tuple[dspy.Example, dict[str, list[str]]]] = []
-    for question, *of_question in zip(questions, *replies, strict=True):
-        truth = _ground_truth(question)
-        written, known = {GROUND_TRUTH: [truth]}, {folded(truth)}
-        for author, texts in zip(authors, of_question, strict=True):
-            own_texts = written[author.name] = []
-            if isinstance(texts, Failed):
-                built.left_out[f"references: {describe_failure(texts)}"] += len(author.parts)
+        As in the paper, a missing reference leaves the question in: nine questions of ten have eleven answers there.
+        The annotator sees the answers in an order drawn by hash: in that of their authors it could tell the good ones
+        by place.
+        """
+        if not lms.writers:
+            raise InputError("no LM is to write references", "Name one or more; the paper has three")
+        built, predict = Built(), predictor(LabelAnswers)
+        sampling: dict[str, Any] = {"top_p": self.top_p, "max_tokens": self.max_tokens}
+
+        def write(question: dspy.Example, *, author: _Author) -> list[str]:
+            """The answers that an author writes, given the right one."""
+            again = {"rollout_id": author.draw * (self.retries + 1)} if author.draw else {}  # another draw than theirs
+            predict_answers = with_settings(predictor(author.signature), again)
+            inputs = {"question": question.question, "right_answer": _ground_truth(question)}
+            with use_lm(author.lm):
+                reply = ask(author.step, predict_answers, retries=self.retries, **inputs)
+            [(_, answers)] = reply.prediction.items()
+            return [getattr(answers, part) for part in author.parts]
+
+        # in the order of Wiki-NFQA's rows: the superior LM rewrites the ground truth, the others write worse answers
+        authors: list[_Author] = []
+        draws: Counter[str] = Counter()
+        for number, lm in enumerate((lms.superior, *lms.writers)):
+            step, signature, parts = _INFERIOR if number else _SUPERIOR
+            same, name = f"{step} {lm_identity(lm)}", lm.model.rpartition("/")[2]
+            draws.update([same, name])
+            called = name if draws[name] == 1 else f"{name}-{draws[name]}"
+            own = lm.copy(temperature=self.temperature, **sampling)
+            authors.append(_Author(called, own, step, signature, parts, draws[same] - 1))
+        replies = [
+            stages.run(f"references of {author.name}", partial(write, author=author), questions) for author in authors
+        ]
+        answered: list[tuple[dspy.Example, dict[str, list[str]]]] = []
+        for question, *of_question in zip(questions, *replies, strict=True):
+            truth = _ground_truth(question)
+            written, known = {GROUND_TRUTH: [truth]}, {folded(truth)}
+            for author, texts in zip(authors, of_question, strict=True):
+                own_texts = written[author.name] = []
+                if isinstance(texts, Failed):
+                    built.left_out[f"references: {describe_failure(texts)}"] += len(author.parts)
+                    continue
+                for text in texts:
+                    if not text.strip():
+                        built.left_out["references: blank"] += 1
+                    elif folded(text) in known:
+                        built.left_out["references: it repeats another"] += 1
+                    else:
+                        known.add(folded(text))
+                        own_texts.append(text.strip())
+            answered.append((question, written))
+
+        def label(answered: tuple[dspy.Example, dict[str, list[str]]]) -> list[int]:
+            """The label of each answer, in the order of their authors (figure 7)."""
+            question, answers = answered[0], list(chain.from_iterable(answered[1].values()))
+            order = sorted(range(len(answers)), key=lambda n: text_hash(f"{question.id} {n}", self.seed))
+            shown = add_keys([answers[n] for n in order], "a")
+            reply = ask(
+                "label", predict, retries=self.retries, signature=require_keys(predict.signature, shown),
+                question=question.question, answers=shown,
+            )  # fmt: skip
+            labels = dict(zip(order, map(int, values(reply.prediction.grades)), strict=True))
+            return [labels[n] for n in range(len(answers))]
+
+        with use_lm(lms.annotator.copy(temperature=self.annotation_temperature, **sampling)):
+            labelled = stages.run("labelled questions", label, answered)
+        unreadable = "their answers could not be labelled"
+        for (question, by_author), labels in usable(answered, labelled, built, "questions: ", unreadable):
+            if len(set(labels)) < 2:
+                built.left_out["questions: all their answers have the same label"] += 1
                 continue
-            for text in texts:
-                if not text.strip():
-                    built.left_out["references: blank"] += 1
-                elif folded(text) in known:
-                    built.left_out["references: it repeats another"] += 1
-                else:
-                    known.add(folded(text))
-                    own_texts.append(text.strip())
-        answered.append((question, written))
-
-    def label(answered: tuple[dspy.Example, dict[str, list[str]]]) -> list[int]:
-        """The label of each answer, in the order of their authors (figure 7)."""
-        question, answers = answered[0], list(chain.from_iterable(answered[1].values()))
-        order = sorted(range(len(answers)), key=lambda n: text_hash(f"{question.id} {n}", settings.seed))
-        shown = add_keys([answers[n] for n in order], "a")
-        reply = ask(
-            "label", predict, retries=settings.retries, signature=require_keys(predict.signature, shown),
-            question=question.question, answers=shown,
-        )  # fmt: skip
-        labels = dict(zip(order, map(int, values(reply.prediction.grades)), strict=True))
-        return [labels[n] for n in range(len(answers))]
-
-    with use_lm(lms.annotator.copy(temperature=settings.annotation_temperature, **sampling)):
-        labelled = stages.run("labelled questions", label, answered)
-    unreadable = "their answers could not be labelled"
-    for (question, by_author), labels in usable(answered, labelled, built, "questions: ", unreadable):
-        if len(set(labels)) < 2:
-            built.left_out["questions: all their answers have the same label"] += 1
-            continue
-        answers = list(chain.from_iterable(by_author.values()))
-        row = {
-            "question_id": question.id,
-            "question_text": question.question,
-            "subset": question.subset,
-            "predicted_type": str(question.question_type),
-            "answers": list(question.answers),
-            "num_answers": len(answers),
-            "answer_dict": {
-                author: {f"answer{number}": text for number, text in enumerate(texts, 1)}
-                for author, texts in by_author.items()
-            },
-            "answer_list": answers,
-            "answer_label": labels,
-        }
-        built.rows.append(row)
-    return built
+            answers = list(chain.from_iterable(by_author.values()))
+            row = {
+                "question_id": question.id,
+                "question_text": question.question,
+                "subset": question.subset,
+                "predicted_type": str(question.question_type),
+                "answers": list(question.answers),
+                "num_answers": len(answers),
+                "answer_dict": {
+                    author: {f"answer{number}": text for number, text in enumerate(texts, 1)}
+                    for author, texts in by_author.items()
+                },
+                "answer_list": answers,
+                "answer_label": labels,
+            }
+            built.rows.append(row)
+        return built
 
 
 class _Author(NamedTuple):
@@ -224,57 +268,6 @@ def _ground_truth(question: dspy.Example) -> str:
     """A question's answer; several as one written list, as in Wiki-NFQA: it is labelled as a whole (figure 7)."""
     answers = list({folded(text): text for text in reversed(question.answers)}.values())[::-1]
     return str(answers) if len(answers) > 1 else str(answers[0])
-
-
-def select_non_factoid(
-    questions: Mapping[str, Iterable[dspy.Example]],
-    classifier: dspy.Module,
-    stages: Stages,
-    settings: WikiNFQA,
-) -> tuple[list[dspy.Example], Built]:
-    """Select the non-factoid questions. The paper classifies first and then looks for patterns; here patterns come
-    first, since they cost nothing, and the same questions are left."""
-    report = Built()
-    by_text: dict[str, dspy.Example] = {}
-    ids: set[str] = set()
-    for subset, original in ((subset, original) for subset, originals in questions.items() for original in originals):
-        question = " ".join(original.question.split())
-        answers = [text for text in original.get("answers") or () if text.strip()]
-        answers = answers or [reference.text for reference in (original.get("references") or ())[:1]]
-        if not answers:
-            report.left_out["questions: without an answer"] += 1
-        elif settings.patterns and not types_by_pattern(question):
-            report.left_out["questions: worded like no non-factoid question"] += 1
-        elif question.casefold() in by_text:
-            report.left_out["questions: it came before"] += 1
-        else:
-            identifier = f"{subset}_{original.id}"
-            if identifier in ids:
-                raise InputError(f"two questions of '{subset}' have the id '{original.id}'", "Call the files apart")
-            ids.add(identifier)
-            by_text[question.casefold()] = example(
-                id=identifier, question=question, subset=subset, answers=tuple(answers)
-            )
-
-    def classify(candidate: dspy.Example) -> QuestionType:
-        return QuestionType(classifier(question=candidate.question).question_type)
-
-    candidates = list(by_text.values())
-    by_subset: dict[str, list[dspy.Example]] = defaultdict(list)
-    replies = stages.run("classified questions", classify, candidates)
-    for candidate, named in usable(candidates, replies, report, "questions: ", "no type could be read"):
-        if named not in QuestionType.non_factoid():
-            report.left_out[f"questions: classified as {named}"] += 1
-        else:
-            by_subset[candidate.subset].append(example(**candidate.toDict(), question_type=named))
-    selected: list[dspy.Example] = []
-    for examples in by_subset.values():
-        limit = settings.per_subset or len(examples)
-        if more := max(0, len(examples) - limit):
-            report.left_out[f"questions: more than the {limit:,} wanted of their subset"] += more
-        chosen = {e.id for e in sample(examples, limit, settings.seed)}
-        selected += [e for e in examples if e.id in chosen]
-    return selected, report
 
 
 # Section 4.3 filters by "the question patterns outlined in the NFQ taxonomy" (Bolotova et al. 2022) and does not list

@@ -28,7 +28,7 @@ from typedrag.experiments.config import EvaluationConfig, LMConfig, SpendingCaps
 from typedrag.experiments.results import Tally
 from typedrag.files.text_files import write_text
 from typedrag.lms.cost import Spending, track_calls
-from typedrag.lms.vllm import split_address
+from typedrag.lms.specs import split_address
 
 if TYPE_CHECKING:
     from typedrag.experiments import AskedQuestion, Outcome
@@ -112,7 +112,8 @@ def command(
     from typedrag.experiments.loading import program_source
     from typedrag.experiments.ray_pool import connect
     from typedrag.lms.client import CALLS_IN_FLIGHT, limit_calls_in_flight
-    from typedrag.lms.lm import default_spec, open_lm, use_lm
+    from typedrag.lms.lm import open_lm, use_lm
+    from typedrag.lms.specs import default_spec
     from typedrag.retrieval import open_reranker
 
     spec, address = split_address(lm["spec"] or default_spec())

@@ -50,7 +50,7 @@ def _list_names(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     for name in optimizer_names():
         known = optimizer_class(name)
         click.echo(f"\n  {name}: {known.about}")
-        for option, field in known.Settings.model_fields.items():
+        for option, field in known.model_fields.items():
             click.echo(f"    {option}: {' '.join((field.description or '').split())}")
     click.echo(f"\n  {PREFIX}NAME: a teleprompter of DSPy, with its options: {', '.join(usable_names())}")
     click.echo("\nModules of programs (--module, with commas between):\n")

@@ -98,8 +98,8 @@ def _classify() -> str:
 
 
 def _open_lm() -> str:
-    from typedrag.lms.lm import DEFAULT_EMBEDDED, default_spec, locate_embedded, open_lm
-    from typedrag.lms.vllm import KINDS
+    from typedrag.lms.lm import DEFAULT_EMBEDDED, locate_embedded, open_lm
+    from typedrag.lms.specs import KINDS, default_spec
 
     kind, _, name = default_spec().partition(":")
     if kind == "embedded":

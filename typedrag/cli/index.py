@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typedrag.retrieval.milvus import MilvusManifest
 
 Fields = Annotated[str, "Fields of JSONL or TSV rows, such as text=body,id=docno."]
-SkipBad = Annotated[bool, "Leave out path_error files and rows, and name each."]
+SkipBad = Annotated[bool, "Leave out files and rows that cannot be read, and name each."]
 ADDRESS = "milvus:"
 
 

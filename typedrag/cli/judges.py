@@ -17,7 +17,7 @@ from typedrag.core.errors import InputError
 from typedrag.experiments.results import read_run
 from typedrag.files.text_files import write_text
 from typedrag.lms.models import cache_dir
-from typedrag.lms.vllm import split_address
+from typedrag.lms.specs import split_address
 
 if TYPE_CHECKING:
     import dspy
@@ -75,8 +75,8 @@ def check(
     """
     from typedrag.experiments.judges.check import check_judges, judges_page
     from typedrag.experiments.judges.judging import CheckSettings, Scorer
-    from typedrag.lms.lm import default_spec
     from typedrag.lms.replies import use_reply_store
+    from typedrag.lms.specs import default_spec
     from typedrag.optimizers.compile.held_out import check_saved_judge
 
     out = out and claim_file(out)

@@ -41,7 +41,7 @@ class ExitCode(IntEnum):
 
 @contextmanager
 def report_errors() -> Iterator[None]:
-    """Turn typedrag's errors, and those of path_error files, into a message and an exit status."""
+    """Turn typedrag's errors, and those of files that cannot be read, into a message and an exit status."""
     try:
         with name_missing_extras():
             yield

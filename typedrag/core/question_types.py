@@ -6,6 +6,9 @@ from enum import StrEnum
 from typing import Self
 
 from typedrag.core.errors import InputError
+from typedrag.core.registry import SpecGrammar
+
+TYPE_CLASSIFIERS = SpecGrammar("type classifier", "linear", "embedding", "lm", "oracle", "hub:NAME")
 
 
 class _Described(StrEnum):

@@ -20,12 +20,11 @@ from pydantic import (
 )
 
 from typedrag.core.errors import InputError
+from typedrag.core.parameters import Parameter
+from typedrag.core.question_types import TYPE_CLASSIFIERS
 from typedrag.experiments.ray_pool import ray_address
 from typedrag.lms.cost import Spending, format_dollars
-from typedrag.lms.lm import AdapterName, default_spec, lm_provider
-from typedrag.lms.vllm import split_address
-from typedrag.programs.options import TYPE_CLASSIFIERS
-from typedrag.programs.parameters import Parameter
+from typedrag.lms.specs import AdapterName, default_spec, lm_provider, split_address
 from typedrag.runs import Limits
 
 CLOSED = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)

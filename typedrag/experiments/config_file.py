@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from typedrag.core.errors import InputError
 from typedrag.experiments.config import EvaluationConfig, named
-from typedrag.lms.vllm import split_address
+from typedrag.lms.specs import split_address
 
 _OF_THE_NAMED = {"name": ("options", "path", "subset", "fields", "lm_calls", "tokens"), "spec": ("api_base",)}
 """By naming field: settings that belong to the named thing alone, and do not carry over to another of its kind."""

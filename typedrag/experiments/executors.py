@@ -17,8 +17,9 @@ from typedrag.experiments.config import EvaluationConfig, LMConfig, ProgramConfi
 from typedrag.experiments.resources import Resources, open_metered
 from typedrag.experiments.results import MetricResult
 from typedrag.files.database import Tables
-from typedrag.lms.lm import default_spec, lm_provider, use_lm
+from typedrag.lms.lm import use_lm
 from typedrag.lms.replies import use_reply_store
+from typedrag.lms.specs import default_spec, lm_provider
 from typedrag.metrics import Metric
 from typedrag.programs import Options, Program
 from typedrag.programs.loading import ProgramSource

@@ -15,6 +15,7 @@ import dspy
 
 from typedrag import retrieval
 from typedrag.core.errors import InputError, NotMeasurable
+from typedrag.core.question_types import TYPE_CLASSIFIERS
 from typedrag.core.redaction import Redactor, make_redactor
 from typedrag.datasets.dataset import Dataset, load_dataset, sample
 from typedrag.experiments.answers_file import AnswersFile, read_answers
@@ -24,12 +25,12 @@ from typedrag.experiments.loading import program_source
 from typedrag.experiments.question_typing import DEFAULT_CLASSIFIER, infer_type, program_classifier, with_types
 from typedrag.experiments.results import METRIC, PlannedQuestion
 from typedrag.lms.cost import track_calls
-from typedrag.lms.lm import Role, default_spec, open_lm, reply_settings
+from typedrag.lms.lm import Role, open_lm, reply_settings
+from typedrag.lms.specs import default_spec
 from typedrag.metrics import Metric, build_metric, metric_class, takes_scorer
 from typedrag.programs import Options, Program, program_class
 from typedrag.programs.compiled import Compiled
 from typedrag.programs.loading import ProgramSource
-from typedrag.programs.options import TYPE_CLASSIFIERS
 from typedrag.retrieval import BM25Setting, IndexRetriever, Reranker
 from typedrag.retrieval.opening import brings_index, find_server
 

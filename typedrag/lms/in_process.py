@@ -31,7 +31,8 @@ from dspy.lm15 import (
 from typedrag.core.errors import InputError, LMUnavailable, first_line
 from typedrag.core.extras import require
 from typedrag.core.registry import NoDeepcopy
-from typedrag.lms.vllm import OPTIONS, VLLMSpec, given_options
+from typedrag.lms.specs import VLLMSpec
+from typedrag.lms.vllm import OPTIONS, given_options
 
 logger = logging.getLogger(__name__)
 

@@ -25,17 +25,13 @@ from typedrag.lms.adapter import ChatAdapter, JSONAdapter, SchemaAdapter
 from typedrag.lms.client import make_lm
 from typedrag.lms.cost import read_prices, register_specs, track_calls
 from typedrag.lms.replies import CALL_OBSERVER, SOURCE, lm_address, set_user_store
-from typedrag.lms.vllm import KINDS, NoServer, VLLMSpec, split_address
+from typedrag.lms.specs import DEFAULT_SPEC, AdapterName, VLLMSpec, check_spec, default_spec, split_address
+from typedrag.lms.vllm import NoServer
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_SPEC = "embedded"
 DEFAULT_EMBEDDED = "qwen2.5-coder-1.5b"
 _DEFAULT_SPECS = (DEFAULT_SPEC, f"{DEFAULT_SPEC}:{DEFAULT_EMBEDDED}")
-FORMS = (
-    "embedded, embedded:NAME, embedded:FILE.gguf, vllm:MODEL, vllm-offline:MODEL, or a DSPy name such as "
-    "openai/gpt-4o-mini"
-)
 TOKENS = 1024  # tokens that an LM may write in a call, unless its settings say otherwise
 EMBEDDED_TOKENS = 512  # the same for embedded LMs: text that a small LM writes beyond it is mostly repetition
 REASONING_TOKENS = 16_000  # the same for LMs that reason first, reasoning included: the least that DSPy allows them
@@ -50,19 +46,6 @@ _ADAPTER = "typedrag_adapter"
 ROLE = "typedrag_role"  # the attribute of an LM that names its `Role`
 Role = Literal["LM", "scorer", "teacher LM", "prompt LM"]
 """The purpose of an LM: to answer, to judge, to make demonstrations, or to write instructions."""
-
-
-def default_spec() -> str:
-    """The default LM's spec: `TYPEDRAG_LM`, else `embedded`."""
-    spec = os.environ.get("TYPEDRAG_LM") or DEFAULT_SPEC
-    if split_address(spec)[1]:  # it has a variable of its own: runs record the spec
-        raise InputError("TYPEDRAG_LM holds the address of a server", "Put it into TYPEDRAG_API_BASE")
-    return spec
-
-
-AdapterName = Literal["schema", "json", "chat"]
-"""The form that keeps an LM to a signature's types: a JSON schema alone, a JSON schema with DSPy's
-description of it, or a text template."""
 
 
 def open_lm(
@@ -172,22 +155,6 @@ def _is_reasoning(spec: str) -> bool:
     except dspy.LMConfigurationError:
         return True
     return False
-
-
-def lm_provider(spec: str) -> str:
-    """The provider that serves a spec's LM: `vllm`, `embedded`, or what a DSPy name begins with."""
-    kind = spec.partition(":")[0]
-    return kind if kind in ("embedded", *KINDS) else spec.partition("/")[0]
-
-
-def check_spec(spec: str) -> None:
-    """Check that a spec has one of the forms, without opening its LM."""
-    spec, _ = split_address(spec)
-    kind = spec.partition(":")[0]
-    if kind in KINDS:
-        VLLMSpec.parse(spec)
-    elif kind != "embedded" and "/" not in spec:
-        raise InputError(f"'{spec}' is no LM spec", f"Write one of: {FORMS}")
 
 
 def lm_identity(lm: dspy.LM) -> dict[str, Any]:

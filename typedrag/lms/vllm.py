@@ -11,7 +11,6 @@ import ctypes
 import json
 import logging
 import os
-import re
 import secrets
 import shlex
 import shutil
@@ -30,10 +29,10 @@ from urllib.request import getproxies_environment
 
 from typedrag.core.errors import InputError, LMUnavailable, path_error
 from typedrag.lms.models import cache_dir
+from typedrag.lms.specs import VLLMSpec
 
 logger = logging.getLogger(__name__)
 
-KINDS = ("vllm", "vllm-offline")  # what specs of vLLM begin with: a server, and this process
 DEFAULT = "http://localhost:8000/v1"  # the address that `vllm serve` has by default
 OPTIONS = "TYPEDRAG_VLLM_OPTIONS"  # the variable with options of `vllm serve`
 START_SECONDS = 3600.0  # seconds that a server may take to start; it may have to fetch its weights
@@ -44,47 +43,10 @@ _NOTICE_EVERY = 10.0
 _LAST_LINES = 12
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _PR_SET_PDEATHSIG = 1
-_FORM = re.compile(r"(?P<model>.+?)(?:\+(?P<adapter>[\w.-]+)=(?P<path>.+))?", re.DOTALL)
-_ADDRESSED = re.compile(r"(?P<spec>.+?)@(?P<api_base>https?://.*)", re.DOTALL)
 
 
 class NoServer(LMUnavailable):
     """No server answers at an address, or it serves other models."""
-
-
-class VLLMSpec(NamedTuple):
-    """An LM of vLLM: a name of the hub or a folder, and perhaps a LoRA adapter, with its folder or name on the hub."""
-
-    model: str
-    adapter: str = ""
-    path: str = ""
-
-    @classmethod
-    def parse(cls, spec: str) -> VLLMSpec:
-        """The parts of a spec without an address, such as `vllm:org/model+cooking=org/adapter`."""
-        kind, _, rest = spec.partition(":")
-        if (match := _FORM.fullmatch(rest)) is None:
-            raise InputError(f"the LM spec '{kind}:' names no model", f"Write {kind}:MODEL[+ADAPTER=PATH]")
-        return cls(**match.groupdict(""))
-
-    @property
-    def name(self) -> str:
-        return self.adapter or self.model
-
-    def absolute(self) -> VLLMSpec:
-        model, path = (str(Path(p).resolve()) if p and Path(p).is_dir() else p for p in (self.model, self.path))
-        return self._replace(model=model, path=path)
-
-
-def split_address(spec: str) -> tuple[str, str]:
-    """A spec as runs and reports name it, and the address of its server; empty for none.
-
-    Example:
-        >>> split_address("vllm:org/model@http://a:8000/v1"), split_address("openai/gpt-4o-mini")
-        (('vllm:org/model', 'http://a:8000/v1'), ('openai/gpt-4o-mini', ''))
-    """
-    match = _ADDRESSED.fullmatch(spec)
-    return (match["spec"], match["api_base"]) if match else (spec, "")
 
 
 def bypass_proxies() -> None:

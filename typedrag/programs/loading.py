@@ -8,17 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from typedrag.core.errors import InputError
+from typedrag.core.question_types import TYPE_CLASSIFIERS
 from typedrag.lms.models import MODELS
 from typedrag.programs import Options, Program, build_program, program_class, program_names
 from typedrag.programs.artifact import has_file
 from typedrag.programs.compiled import PROGRAM, Compiled, build_without_index
-from typedrag.programs.options import (
-    COMPLEXITY_CLASSIFIERS,
-    PUBLISHED_BM25,
-    PUBLISHED_LANGUAGE,
-    PUBLISHED_RERANKERS,
-    TYPE_CLASSIFIERS,
-)
+from typedrag.programs.options import COMPLEXITY_CLASSIFIERS, PUBLISHED_BM25, PUBLISHED_LANGUAGE, PUBLISHED_RERANKERS
 from typedrag.retrieval import BM25Setting, Reranker, Retriever, check_retriever, open_retriever, retriever_parts
 from typedrag.retrieval.index.bm25_part import Manifest
 from typedrag.retrieval.opening import brings_index

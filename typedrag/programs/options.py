@@ -18,15 +18,14 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from typedrag.core.errors import InputError
-from typedrag.core.question_types import DocumentScope, QuestionType, Route, SubQuestionType
+from typedrag.core.parameters import Parameter
+from typedrag.core.question_types import TYPE_CLASSIFIERS, DocumentScope, QuestionType, Route, SubQuestionType
 from typedrag.core.registry import SpecGrammar
-from typedrag.lms.lm import check_spec
-from typedrag.programs.parameters import Parameter
+from typedrag.lms.specs import check_spec
 from typedrag.retrieval.index.lucene import STANDARD
 from typedrag.retrieval.relevance_filter import RELEVANCE_FILTERS
 from typedrag.sub_questions.decomposition import SUB_QUESTIONS_PER_CALL
 
-TYPE_CLASSIFIERS = SpecGrammar("type classifier", "linear", "embedding", "lm", "oracle", "hub:NAME")
 COMPLEXITY_CLASSIFIERS = SpecGrammar("classifier of complexity", "lm", "hub:NAME")
 _CLOSED = ConfigDict(extra="forbid", frozen=True)
 

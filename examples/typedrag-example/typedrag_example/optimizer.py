@@ -4,14 +4,7 @@ from typing import ClassVar
 
 import dspy
 
-from typedrag.optimizers.compile.teleprompters.base import Compilation, Optimizer, OptimizerSettings
-
-
-class StyleSettings(OptimizerSettings):
-    """The options of `styles`, beside those of every optimizer."""
-
-    styles: tuple[str, ...] = ("Be brief.", "Explain step by step.")
-    """Sentences to try at the end of each predictor's instructions."""
+from typedrag.optimizers.compile.teleprompters.base import Compilation, Optimizer
 
 
 class Styles(Optimizer):
@@ -19,16 +12,18 @@ class Styles(Optimizer):
 
     name: ClassVar[str] = "styles"
     about: ClassVar[str] = "adds the sentence to the instructions that scores best"
-    Settings = StyleSettings
+
+    styles: tuple[str, ...] = ("Be brief.", "Explain step by step.")
+    """Sentences to try at the end of each predictor's instructions."""
 
     def planned_runs(self, train: int, validation: int) -> int:
         """The base and each style, on each validation example."""
-        return validation * (1 + len(self.settings.styles))
+        return validation * (1 + len(self.styles))
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The program with the best style, or unchanged if none is better."""
         best, score = run.student, run.scoring.base_mean
-        for style in self.settings.styles:
+        for style in self.styles:
             styled = run.student.deepcopy()
             for predictor in styled.predictors():
                 words = f"{predictor.signature.instructions} {style}"

@@ -87,12 +87,12 @@ def test_an_lm_that_fails_ends_it(name, tmp_path):
 def test_its_options_are_closed_and_documented(name):
     cls = optimizer_class(name)
     assert cls.about and cls.__doc__
-    assert all(option.description for option in cls.Settings.model_fields.values())
+    assert all(option.description for option in cls.model_fields.values())
     with pytest.raises(InputError, match=f"optimizer '{name}', option no_such_option"):
         build_optimizer(name, {"no_such_option": 1})
-    sizes = [build_optimizer(name, {}, budget).settings.validation_examples for budget in ("light", "medium", "heavy")]
+    sizes = [build_optimizer(name, {}, budget).validation_examples for budget in ("light", "medium", "heavy")]
     assert sizes == [50, 100, 300]
-    assert build_optimizer(name, {"validation_examples": None}).settings == cls.Settings()
+    assert build_optimizer(name, {"validation_examples": None}) == cls()
 
 
 def test_all_names_are_known():

@@ -1,8 +1,7 @@
 import pytest
 
-from tests.builders.native import publish
+from tests.builders.native import build_rows, publish
 from tests.programs.passages import Numbered
-from typedrag.builders import RevelatorData, build_revelator
 from typedrag.datasets import load_dataset
 from typedrag.files.text_files import write_json_lines
 from typedrag.programs import HANRAG
@@ -18,7 +17,7 @@ def data(tmp_path_factory):
         "single_step": (files["dpr"],),
         **{name: files[name] for name in ("musique", "two_wiki", "compound")},
     }
-    built = build_revelator(RevelatorData(**sources, validation_share=0.3, test_share=0.2))
+    built = build_rows(**sources, validation_share=0.3, test_share=0.2)
     write_json_lines(folder / "made.jsonl", built.rows)
     return folder / "made.jsonl"
 

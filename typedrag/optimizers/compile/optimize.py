@@ -191,7 +191,7 @@ def compile_identity(request: CompileRequest, optimizer: Optimizer) -> dict[str,
     return {
         "format": FORMAT,
         "optimizer": optimizer.name,
-        "options": optimizer.settings.model_dump(mode="json"),
+        "options": optimizer.model_dump(mode="json"),
         "seed": request.seed,
         "student": fingerprint(dump_state(request.student)),
         "modules": {

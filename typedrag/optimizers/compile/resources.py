@@ -10,6 +10,7 @@ from typing import Any
 import dspy
 
 from typedrag.core.errors import InputError
+from typedrag.core.question_types import TYPE_CLASSIFIERS
 from typedrag.core.redaction import Redactor, make_redactor
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import sample
@@ -19,8 +20,9 @@ from typedrag.experiments.question_typing import infer_type, untyped
 from typedrag.experiments.resources import Resources, configured_options
 from typedrag.experiments.tracking.registry import check_registration
 from typedrag.lms.cost import LEDGER, Spending, track_cost
-from typedrag.lms.lm import Role, default_spec, reply_settings
+from typedrag.lms.lm import Role, reply_settings
 from typedrag.lms.replies import REPLIES
+from typedrag.lms.specs import default_spec
 from typedrag.metrics import metric_class, objective_risk
 from typedrag.metrics.objective import Objective
 from typedrag.optimizers.compile.config import CompileConfig
@@ -32,7 +34,6 @@ from typedrag.optimizers.compile.teleprompters.limiter import Ledger, read_spend
 from typedrag.programs import Program
 from typedrag.programs.compiled import without_secrets
 from typedrag.programs.loading import ProgramSource
-from typedrag.programs.options import TYPE_CLASSIFIERS
 from typedrag.retrieval import reranker_identity
 from typedrag.runs import Limits, Stopper
 
@@ -229,7 +230,7 @@ class CompileResources:
             "modules": config.modules or "all",
             "targets": [self.target.name],
             "optimizer": config.optimizer.name,
-            "optimizer options": without_secrets(self.optimizer.settings.model_dump(mode="json")),
+            "optimizer options": without_secrets(self.optimizer.model_dump(mode="json")),
             "metric": self.objective.name,
             "metric options": self.metric_options,
             "budget": {"name": config.budget.name, "lm_calls": calls, **({"tokens": tokens} if tokens else {})},

@@ -230,7 +230,7 @@ class _Compile:
             metric=parts.objective.name,
             metric_options={name: options for name, options in parts.metric_options.items() if options},
             optimizer=parts.optimizer.name,
-            optimizer_options=parts.optimizer.settings.model_dump(mode="json"),
+            optimizer_options=parts.optimizer.model_dump(mode="json"),
             budget=config.budget.name,
             modules=(parts.target.name,) if config.modules else (),
             dataset=parts.dataset.name,

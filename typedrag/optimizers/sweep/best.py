@@ -25,7 +25,8 @@ from typedrag.experiments.results import Run
 from typedrag.experiments.tracking.registry import check_registration, log_model
 from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.files.text_files import write_json
-from typedrag.lms.lm import default_spec, reply_settings
+from typedrag.lms.lm import reply_settings
+from typedrag.lms.specs import default_spec
 from typedrag.metrics.estimate import bootstrap_estimate, mean_estimate
 from typedrag.metrics.objective import measurable_ids
 from typedrag.optimizers.sweep.config import ObjectiveConfig

@@ -9,13 +9,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from typedrag.core.errors import InputError
+from typedrag.core.parameters import Value
 from typedrag.experiments.config import CLOSED, CapsConfig, DatasetConfig, ExperimentConfig, ProgramConfig
 from typedrag.experiments.config_file import read_into, read_yaml
 from typedrag.experiments.held_out import SCORE
 from typedrag.experiments.results import higher_is_better
 from typedrag.files.text_files import write_text
 from typedrag.optimizers.compile.config import BudgetConfig, WeightedMetric, WeightedMetrics, default_metrics
-from typedrag.programs.parameters import Value
 
 SamplerName = Literal["tpe", "random", "qmc", "nsga2", "gp", "grid"]
 """Optuna's samplers, and `grid`: every point once, in an order drawn by the seed."""

@@ -17,7 +17,7 @@ from typedrag.experiments import formats
 from typedrag.experiments.formats import format_estimate
 from typedrag.experiments.held_out import SCORE, format_truth, format_verdict
 from typedrag.files.text_files import write_text
-from typedrag.lms.lm import default_spec
+from typedrag.lms.specs import default_spec
 from typedrag.metrics.estimate import mean_estimate
 from typedrag.optimizers.sweep import study
 from typedrag.optimizers.sweep.best import Measured, read_best

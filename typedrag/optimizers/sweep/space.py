@@ -11,13 +11,13 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import Trial
 
 from typedrag.core.errors import InputError
+from typedrag.core.parameters import Parameter, Value, declared_parameters
 from typedrag.core.question_types import QuestionType
 from typedrag.experiments.config import LMConfig, MetricConfig, ProgramConfig
 from typedrag.metrics.sub_question_coverage import WEIGHTS
 from typedrag.optimizers.sweep.config import KnobConfig, SweepConfig
 from typedrag.programs import Options, Program
 from typedrag.programs.options import PER_TYPE
-from typedrag.programs.parameters import Parameter, Value, declared_parameters
 from typedrag.retrieval import check_retriever
 from typedrag.retrieval.opening import brings_index
 

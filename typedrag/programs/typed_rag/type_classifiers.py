@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 
 from typedrag.core.call_context import call_context
 from typedrag.core.errors import InputError, LMUnavailable, StepFailed
-from typedrag.core.question_types import QuestionType, parse_question_type
+from typedrag.core.question_types import TYPE_CLASSIFIERS, QuestionType, parse_question_type
 from typedrag.core.records import Step, Usage
 from typedrag.core.registry import Spec
 from typedrag.lms.asking import ask, label_probabilities, logprob_settings, with_settings
 from typedrag.lms.models import find_model
 from typedrag.lms.trace import Stopwatch, add_step
-from typedrag.programs.options import TYPE_CLASSIFIERS, Options
+from typedrag.programs.options import Options
 from typedrag.retrieval.local_models import loading, local_model
 from typedrag.signatures.typed_rag import ClassifyQuestion
 from typedrag.text.language import is_english

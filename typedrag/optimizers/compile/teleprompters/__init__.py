@@ -3,7 +3,6 @@
 from typedrag.optimizers.compile.teleprompters import few_shot, gepa, instructions, simba
 from typedrag.optimizers.compile.teleprompters.base import (
     Optimizer,
-    OptimizerSettings,
     build_optimizer,
     by_budget,
     optimizer,
@@ -11,5 +10,5 @@ from typedrag.optimizers.compile.teleprompters.base import (
     optimizer_names,
 )
 
-__all__ = ["Optimizer", "OptimizerSettings", "build_optimizer", "by_budget", "few_shot", "gepa", "instructions"]
+__all__ = ["Optimizer", "build_optimizer", "by_budget", "few_shot", "gepa", "instructions"]
 __all__ += ["optimizer", "optimizer_class", "optimizer_names", "simba"]

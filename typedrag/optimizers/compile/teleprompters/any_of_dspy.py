@@ -5,14 +5,14 @@ examples is recorded; the best of that, or what came out, is the result.
 """
 
 import inspect
-from typing import Any
+from typing import Any, ClassVar
 
 import dspy
 from dspy import teleprompt
 from pydantic import ConfigDict
 
 from typedrag.core.errors import InputError, TypedRAGError, first_line
-from typedrag.optimizers.compile.teleprompters.base import Compilation, Optimizer, OptimizerSettings
+from typedrag.optimizers.compile.teleprompters.base import Compilation, Optimizer
 
 PREFIX = "dspy:"
 _OURS = {
@@ -36,27 +36,21 @@ _PROVIDED = frozenset(
 """Parameters that a compile sets or leaves as they are, which are no options."""
 
 
-class DSPySettings(OptimizerSettings):
-    """Options of every `dspy:NAME`; all others are those of the class and of its `compile`, as DSPy names them."""
+class DSPyOptimizer(Optimizer):
+    """A teleprompter of DSPy, whose other options are those of the class and of its `compile`, as DSPy names them."""
 
     model_config = ConfigDict(extra="allow")
 
+    cls: ClassVar[type[teleprompt.Teleprompter]]
 
-class DSPyOptimizer(Optimizer):
-    """A teleprompter of DSPy."""
-
-    cls: type[teleprompt.Teleprompter]
-    Settings = DSPySettings
-
-    def __init__(self, settings: OptimizerSettings | None = None) -> None:
-        super().__init__(settings)
-        options = self.settings.model_extra or {}
+    def model_post_init(self, context: Any) -> None:
+        options = self.model_extra or {}
         known = _parameters(self.cls) | _parameters(self.cls.compile)
         known = {name: parameter for name, parameter in known.items() if name not in _PROVIDED}
         if unknown := sorted(options.keys() - known.keys()):
             raise InputError(
                 f"optimizer '{self.name}', option {unknown[0]}: it has no such option",
-                f"Its options: {', '.join(sorted({*DSPySettings.model_fields, *known}))}",
+                f"Its options: {', '.join(sorted({*Optimizer.model_fields, *known}))}",
             )
         if lacking := sorted(n for n in known.keys() - options.keys() if known[n].default is inspect.Parameter.empty):
             raise InputError(f"optimizer '{self.name}' needs option {lacking[0]}", f"Give it: {lacking[0]}=VALUE")
@@ -75,7 +69,7 @@ class DSPyOptimizer(Optimizer):
             "num_threads": run.threads,
             "seed": run.seed,
             "eval_kwargs": {"num_threads": run.threads},
-            **(self.settings.model_extra or {}),
+            **(self.model_extra or {}),
         }
         if "eval_kwargs" in _parameters(self.cls.compile):  # it scores on the examples that it is given
             values["trainset"] = values["valset"]
@@ -120,7 +114,7 @@ def dspy_optimizer(name: str) -> type[Optimizer] | None:
         why, hint = _UNUSABLE[short]
         raise InputError(f"{name} cannot be used in a compile: {why}", hint)
     about = (cls.__doc__ or "").strip().partition("\n")[0] or f"DSPy's {short}"
-    return type(short, (DSPyOptimizer,), {"cls": cls, "name": name, "about": about})
+    return type(short, (DSPyOptimizer,), {"__module__": __name__, "cls": cls, "name": name, "about": about})
 
 
 def usable_names() -> list[str]:

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import dspy
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
@@ -81,44 +81,22 @@ def by_budget(light: int, medium: int, heavy: int, **bounds: Any) -> Any:
     return Field(light, json_schema_extra={"by_budget": [light, medium, heavy]}, **bounds)
 
 
-class OptimizerSettings(BaseModel):
-    """The options of every optimizer."""
+class Optimizer(BaseModel, ABC):
+    """Makes a program better by a metric; its fields are its options."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    name: ClassVar[str]
+    """The name that users, results and MLflow use."""
+    about: ClassVar[str]
+    """What it does, in a line."""
 
     train_examples: PositiveInt = by_budget(50, 150, 500)
     """Training examples to use, drawn in turn from each question type; by budget 50, 150 or 500."""
     validation_examples: PositiveInt = by_budget(50, 100, 300)
     """Validation examples to use, drawn likewise; by budget 50, 100 or 300."""
 
-    @classmethod
-    def chosen(cls, budget: BudgetName, options: Mapping[str, Any]) -> Self:
-        """The options with the defaults of a budget.
-
-        Example:
-            >>> OptimizerSettings.chosen("medium", {"train_examples": 20})
-            OptimizerSettings(train_examples=20, validation_examples=100)
-        """
-        extras: dict[str, Any] = {name: field.json_schema_extra for name, field in cls.model_fields.items()}
-        place = get_args(BudgetName).index(budget)
-        by_name = {name: extra["by_budget"][place] for name, extra in extras.items() if extra}
-        return cls.model_validate({**by_name, **{name: value for name, value in options.items() if value is not None}})
-
-
-class Optimizer(ABC):
-    """Makes a program better by a metric."""
-
-    name: ClassVar[str]
-    """The name that users, results and MLflow use."""
-    about: ClassVar[str]
-    """What it does, in a line."""
-    Settings: ClassVar[type[OptimizerSettings]] = OptimizerSettings
-    """The class of its options."""
-
-    def __init__(self, settings: OptimizerSettings | None = None) -> None:
-        self.settings = settings or self.Settings()
-
-    def check(self, request: CompileRequest) -> None:  # noqa: B027 - most refuse nothing
+    def check(self, request: CompileRequest) -> None:
         """Refuse a request that this optimizer cannot compile, before anything is spent.
 
         Raises:
@@ -143,8 +121,7 @@ class Optimizer(ABC):
         """
 
     def sizes(self, request: CompileRequest) -> tuple[int, int]:
-        most = self.settings
-        return min(most.train_examples, len(request.trainset)), min(most.validation_examples, len(request.valset))
+        return min(self.train_examples, len(request.trainset)), min(self.validation_examples, len(request.valset))
 
 
 _OPTIMIZERS: Registry[Optimizer] = Registry("optimizer")
@@ -164,10 +141,14 @@ def build_optimizer(name: str, options: Mapping[str, Any] | None = None, budget:
     from typedrag.optimizers.compile.teleprompters.any_of_dspy import dspy_optimizer
 
     cls = dspy_optimizer(name) or optimizer_class(name)
+    extras: dict[str, Any] = {option: field.json_schema_extra for option, field in cls.model_fields.items()}
+    place = get_args(BudgetName).index(budget)
+    chosen = {option: extra["by_budget"][place] for option, extra in extras.items() if extra}
+    chosen |= {option: value for option, value in (options or {}).items() if value is not None}
     try:
-        return cls(cls.Settings.chosen(budget, options or {}))
+        return cls.model_validate(chosen)
     except ValidationError as error:
         first = error.errors()[0]
         option = ".".join(str(part) for part in first["loc"])
-        known = ", ".join(cls.Settings.model_fields)
+        known = ", ".join(cls.model_fields)
         raise InputError(f"optimizer '{name}', option {option}: {first['msg']}", f"Its options: {known}") from None

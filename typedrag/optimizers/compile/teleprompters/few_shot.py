@@ -15,20 +15,10 @@ from typedrag.optimizers.compile.teleprompters import base
 from typedrag.optimizers.compile.teleprompters.dspy_internals import MIPROv2
 
 logger = logging.getLogger("dspy.typedrag")  # DSPy's loggers write to the log of the compile
-
-
-class BootstrapSettings(base.OptimizerSettings):
-    """Options of `bootstrap`, and of all optimizers that bootstrap demonstrations."""
-
-    max_bootstrapped_demos: PositiveInt = 4
-    """Demonstrations for each predictor, made by running the program on training examples."""
-    max_labeled_demos: NonNegativeInt = 4
-    """Bootstrapped demonstrations and training examples together, for predictors whose outputs these hold."""
-    max_rounds: PositiveInt = 1
-    """Attempts at each example; those after the first are at temperature 1."""
-    metric_threshold: float | None = Field(default=None, gt=0, le=1)
-    """The least score of a run that makes demonstrations; by default the base's mean on the validation set, so
-    that demonstrations show the program at its better, on any metric's scale."""
+_SHOWN_CHARS = 500
+"""The most characters that a proposer sees of a field of a training example."""
+_MINIBATCHES_FROM = 50
+"""With more validation examples than this, trials use a part of them (the same in DSPy's MIPROv2)."""
 
 
 def usable(examples: Iterable[dspy.Example], predictor: dspy.Predict) -> list[dspy.Example]:
@@ -42,59 +32,103 @@ def usable(examples: Iterable[dspy.Example], predictor: dspy.Predict) -> list[ds
     ]
 
 
-def bootstrap(run: base.Compilation, settings: BootstrapSettings, trainset: Sequence[dspy.Example]) -> dspy.Module:
-    """A copy of the student with demonstrations from its runs by the teacher's LM that score well enough.
+@base.optimizer
+class BootstrapFewShot(base.Optimizer):
+    """Gives predictors demonstrations from runs of the program that score well enough."""
 
-    Examples run in threads, and none that would not run one after the other. A predictor that gets no demonstration
-    keeps its own. If a run calls a predictor several times, one call makes a demonstration, in turn from run to run.
-    """
-    limit, teacher = settings.max_bootstrapped_demos, run.student.deepcopy()
-    names = {id(predictor): name for name, predictor in teacher.named_predictors()}
-    threshold = run.threshold(settings.metric_threshold)
+    name: ClassVar[str] = "bootstrap"
+    about: ClassVar[str] = "demonstrations out of the program's own good runs"
 
-    def attempt(example: dspy.Example, number: int = 0) -> dict[str, list[dspy.Example]] | None:
-        """The demonstrations of a run, by predictor; None if it is not good enough."""
-        lm = run.teacher_lm.copy(rollout_id=number, temperature=1.0) if number else run.teacher_lm
-        calls: dict[str, list[dspy.Example]] = defaultdict(list)
-        with dspy.context(lm=lm, trace=[]):
-            try:
-                if run.scoring(example, teacher(**example.inputs()), dspy.settings.trace).score < threshold:
+    max_bootstrapped_demos: PositiveInt = 4
+    """Demonstrations for each predictor, made by running the program on training examples."""
+    max_labeled_demos: NonNegativeInt = 4
+    """Bootstrapped demonstrations and training examples together, for predictors whose outputs these hold."""
+    max_rounds: PositiveInt = 1
+    """Attempts at each example; those after the first are at temperature 1."""
+    metric_threshold: float | None = Field(default=None, gt=0, le=1)
+    """The least score of a run that makes demonstrations; by default the base's mean on the validation set, so
+    that demonstrations show the program at its better, on any metric's scale."""
+
+    def planned_runs(self, train: int, validation: int) -> int:
+        return 2 * validation + train * self.max_rounds
+
+    def compile(self, run: base.Compilation) -> dspy.Module:
+        return self.bootstrap(run, run.trainset, self.max_bootstrapped_demos)
+
+    def bootstrap(self, run: base.Compilation, trainset: Sequence[dspy.Example], limit: int) -> dspy.Module:
+        """A copy of the student with demonstrations from its runs by the teacher's LM that score well enough, at most
+        `limit` for a predictor.
+
+        Examples run in threads, and none that would not run one after the other. A predictor that gets no demonstration
+        keeps its own. If a run calls a predictor several times, one call makes a demonstration, in turn from run to
+        run.
+        """
+        teacher, threshold = run.student.deepcopy(), run.threshold(self.metric_threshold)
+        names = {id(predictor): name for name, predictor in teacher.named_predictors()}
+
+        def attempt(example: dspy.Example, number: int = 0) -> dict[str, list[dspy.Example]] | None:
+            """The demonstrations of a run, by predictor; None if it is not good enough."""
+            lm = run.teacher_lm.copy(rollout_id=number, temperature=1.0) if number else run.teacher_lm
+            calls: dict[str, list[dspy.Example]] = defaultdict(list)
+            with dspy.context(lm=lm, trace=[]):
+                try:
+                    if run.scoring(example, teacher(**example.inputs()), dspy.settings.trace).score < threshold:
+                        return None
+                except Exception as error:  # it is logged as DSPy does, and makes no demonstration
+                    logger.error("Failed to run or to evaluate example %s: %s", example, error)
                     return None
-            except Exception as error:  # it is logged as DSPy does, and makes no demonstration
-                logger.error("Failed to run or to evaluate example %s: %s", example, error)
-                return None
-            for predictor, inputs, outputs in dspy.settings.trace:
-                if id(predictor) in names:
-                    calls[names[id(predictor)]].append(dspy.Example(augmented=True, **inputs, **outputs))
-        return calls
+                for predictor, inputs, outputs in dspy.settings.trace:
+                    if id(predictor) in names:
+                        calls[names[id(predictor)]].append(dspy.Example(augmented=True, **inputs, **outputs))
+            return calls
 
-    demos: dict[str, list[dspy.Example]] = {name: [] for name in names.values()}
-    reached: dict[str, set[str]] = defaultdict(set)
-    runs: dict[int, dict[str, list[dspy.Example]] | None] = {}
-    left: list[dspy.Example] = []
-    examples = interleave_types(trainset)
-    for place, example in enumerate(examples):
-        predictors = reached[infer_type(example)]
-        calls = None
-        if not predictors or any(len(demos[name]) < limit for name in predictors):
-            if id(example) not in runs:
-                ahead = [e for e in _needed(examples[place:], demos, reached, limit) if id(e) not in runs]
-                results = run_concurrently(attempt, ahead, run.threads)
-                runs.update(zip(map(id, ahead), results, strict=True))
-            calls = runs[id(example)]
-            for number in range(1, settings.max_rounds):
-                calls = attempt(example, number) if calls is None else calls
-        if calls is None:
-            left.append(example)
-        for name, own in (calls or {}).items():
-            demos[name].append(own[len(demos[name]) % len(own)])
-            predictors.add(name)
-    program = run.student.deepcopy()
-    for name, predictor in program.named_predictors():
-        own = demos[name][:limit]
-        labelled = usable(left, predictor)[: max(0, settings.max_labeled_demos - len(own))]
-        predictor.demos = own + labelled or predictor.demos
-    return program
+        demos: dict[str, list[dspy.Example]] = {name: [] for name in names.values()}
+        reached: dict[str, set[str]] = defaultdict(set)
+        runs: dict[int, dict[str, list[dspy.Example]] | None] = {}
+        left: list[dspy.Example] = []
+        examples = interleave_types(trainset)
+        for place, example in enumerate(examples):
+            predictors = reached[infer_type(example)]
+            calls = None
+            if not predictors or any(len(demos[name]) < limit for name in predictors):
+                if id(example) not in runs:
+                    ahead = [e for e in _needed(examples[place:], demos, reached, limit) if id(e) not in runs]
+                    results = run_concurrently(attempt, ahead, run.threads)
+                    runs.update(zip(map(id, ahead), results, strict=True))
+                calls = runs[id(example)]
+                for number in range(1, self.max_rounds):
+                    calls = attempt(example, number) if calls is None else calls
+            if calls is None:
+                left.append(example)
+            for name, own in (calls or {}).items():
+                demos[name].append(own[len(demos[name]) % len(own)])
+                predictors.add(name)
+        program = run.student.deepcopy()
+        for name, predictor in program.named_predictors():
+            own = demos[name][:limit]
+            labelled = usable(left, predictor)[: max(0, self.max_labeled_demos - len(own))]
+            predictor.demos = own + labelled or predictor.demos
+        return program
+
+    def vary_demonstrations(self, run: base.Compilation, sets: int, most: int) -> Iterator[tuple[str, dspy.Module]]:
+        """Yield `sets` programs with different demonstrations, each with its origin in words: the student's own, those
+        of labelled examples, and at most `most` bootstrapped ones for a predictor, from examples in other orders."""
+        yield "as it is", run.student.deepcopy()
+        left = sets - 1
+        if left and self.max_labeled_demos and any(usable(run.trainset, p) for p in run.student.predictors()):
+            program = run.student.deepcopy()
+            for predictor in program.predictors():
+                predictor.demos = usable(run.trainset, predictor)[: self.max_labeled_demos] or predictor.demos
+            yield "labelled demonstrations", program
+            left -= 1
+        for number in range(left):
+            rng = random.Random(1_000 * run.seed + number)
+            examples, size = list(run.trainset), most
+            if number:
+                rng.shuffle(examples)
+                size = rng.randint(1, most)
+            program = self.bootstrap(run, examples, size)
+            yield f"at most {size} bootstrapped demonstrations, order {number}", program
 
 
 def _needed(
@@ -115,58 +149,8 @@ def _needed(
     return needed
 
 
-def demonstration_sets(
-    run: base.Compilation, settings: BootstrapSettings, sets: int
-) -> Iterator[tuple[str, dspy.Module]]:
-    """Yield `sets` programs with different demonstrations, each with its origin in words."""
-    most, labelled = settings.max_bootstrapped_demos, settings.max_labeled_demos
-    count = 0
-    if sets:
-        yield "as it is", run.student.deepcopy()
-        count += 1
-    if count < sets and labelled and any(usable(run.trainset, p) for p in run.student.predictors()):
-        program = run.student.deepcopy()
-        for predictor in program.predictors():
-            predictor.demos = usable(run.trainset, predictor)[:labelled] or predictor.demos
-        yield "labelled demonstrations", program
-        count += 1
-    for number in range(sets - count):
-        rng = random.Random(1_000 * run.seed + number)
-        examples, size = list(run.trainset), most
-        if number:
-            rng.shuffle(examples)
-            size = rng.randint(1, most)
-        program = bootstrap(run, settings.model_copy(update={"max_bootstrapped_demos": size}), examples)
-        yield f"at most {size} bootstrapped demonstrations, order {number}", program
-
-
 @base.optimizer
-class BootstrapFewShot(base.Optimizer):
-    """Gives predictors demonstrations from runs of the program that score well enough."""
-
-    name: ClassVar[str] = "bootstrap"
-    about: ClassVar[str] = "demonstrations out of the program's own good runs"
-    Settings = BootstrapSettings
-    settings: BootstrapSettings
-
-    def planned_runs(self, train: int, validation: int) -> int:
-        return 2 * validation + train * self.settings.max_rounds
-
-    def compile(self, run: base.Compilation) -> dspy.Module:
-        return bootstrap(run, self.settings, run.trainset)
-
-
-class SearchSettings(BootstrapSettings):
-    """Options of `bootstrap-random-search`."""
-
-    candidates: PositiveInt = base.by_budget(6, 12, 18)
-    """Sets of demonstrations to try, including the program's own; by budget 6, 12 or 18."""
-    stop_at_score: float | None = Field(default=None, ge=0, le=1)
-    """The score of a candidate that ends the search."""
-
-
-@base.optimizer
-class BootstrapRandomSearch(base.Optimizer):
+class BootstrapRandomSearch(BootstrapFewShot):
     """Tries several sets of demonstrations on the validation set and keeps the best.
 
     The search is that of `dspy.BootstrapFewShotWithRandomSearch`, over sets that are balanced over
@@ -175,32 +159,33 @@ class BootstrapRandomSearch(base.Optimizer):
 
     name: ClassVar[str] = "bootstrap-random-search"
     about: ClassVar[str] = "the best of several sets of bootstrapped demonstrations"
-    Settings = SearchSettings
-    settings: SearchSettings
+
+    candidates: PositiveInt = base.by_budget(6, 12, 18)
+    """Sets of demonstrations to try, including the program's own; by budget 6, 12 or 18."""
+    stop_at_score: float | None = Field(default=None, ge=0, le=1)
+    """The score of a candidate that ends the search."""
 
     def planned_runs(self, train: int, validation: int) -> int:
-        return self.settings.candidates * (validation + train * self.settings.max_rounds)
+        return self.candidates * (validation + train * self.max_rounds)
 
     def compile(self, run: base.Compilation) -> dspy.Module:
-        settings = self.settings
         best, best_score = run.student, -1.0
-        for how, program in demonstration_sets(run, settings, settings.candidates):
+        for how, program in self.vary_demonstrations(run, self.candidates, self.max_bootstrapped_demos):
             score = run.evaluate(program, how).score
             if score > best_score:
                 best, best_score = program, score
-            if settings.stop_at_score is not None and score >= settings.stop_at_score:
+            if self.stop_at_score is not None and score >= self.stop_at_score:
                 break
         return best
 
 
-_SHOWN_CHARS = 500
-"""The most characters that a proposer sees of a field of a training example."""
-_MINIBATCHES_FROM = 50
-"""With more validation examples than this, trials use a part of them (the same in DSPy's MIPROv2)."""
+@base.optimizer
+class MIPRO(BootstrapFewShot):
+    """Lets the prompt model write instructions from the program, its data and its runs, and chooses among
+    them and sets of demonstrations by Bayesian optimization (`dspy.MIPROv2`)."""
 
-
-class MIPROSettings(BootstrapSettings):
-    """Options of `mipro`."""
+    name: ClassVar[str] = "mipro"
+    about: ClassVar[str] = "instructions and demonstrations chosen together (MIPROv2)"
 
     max_bootstrapped_demos: NonNegativeInt = 4
     """Demonstrations for each predictor, made by running the program; with 0 only instructions are tried,
@@ -217,42 +202,29 @@ class MIPROSettings(BootstrapSettings):
     temperature: float = Field(default=1.0, ge=0)
     """The temperature at which instructions are written."""
 
-
-@base.optimizer
-class MIPRO(base.Optimizer):
-    """Lets the prompt model write instructions from the program, its data and its runs, and chooses among
-    them and sets of demonstrations by Bayesian optimization (`dspy.MIPROv2`)."""
-
-    name: ClassVar[str] = "mipro"
-    about: ClassVar[str] = "instructions and demonstrations chosen together (MIPROv2)"
-    Settings = MIPROSettings
-    settings: MIPROSettings
-
     def planned_runs(self, train: int, validation: int) -> int:
-        settings, trials = self.settings, self.settings.trials
-        bootstrapping = train * settings.max_rounds * (settings.demonstration_sets - 1)
+        bootstrapping = train * self.max_rounds * (self.demonstration_sets - 1)
         if validation > _MINIBATCHES_FROM:
-            return bootstrapping + trials * min(settings.minibatch_size, validation) + (trials // 5 + 3) * validation
-        return bootstrapping + (trials + 2) * validation
+            in_trials = self.trials * min(self.minibatch_size, validation)
+            return bootstrapping + in_trials + (self.trials // 5 + 3) * validation
+        return bootstrapping + (self.trials + 2) * validation
 
     def compile(self, run: base.Compilation) -> dspy.Module:
-        settings = self.settings
-        demos = settings.max_bootstrapped_demos
-        # even if only instructions are tried, proposals show some demonstrations
-        shown = settings.model_copy(update={"max_bootstrapped_demos": demos or 3})
+        demos = self.max_bootstrapped_demos
+        sets = self.vary_demonstrations(run, self.demonstration_sets, demos or 3)  # proposals show some in any case
         teleprompter = MIPROv2(
-            lambda: [program for _, program in demonstration_sets(run, shown, settings.demonstration_sets)],
+            lambda: [program for _, program in sets],
             metric=run.scoring,
             prompt_model=run.prompt_lm,
             task_model=run.task_lm,
             teacher_settings=run.teacher_settings,
             max_bootstrapped_demos=demos,
-            max_labeled_demos=settings.max_labeled_demos if demos else 0,
+            max_labeled_demos=self.max_labeled_demos if demos else 0,
             auto=None,
-            num_candidates=settings.instructions,
+            num_candidates=self.instructions,
             num_threads=run.threads,
             seed=run.seed + 1,  # DSPy takes 0 for no seed
-            init_temperature=settings.temperature,
+            init_temperature=self.temperature,
             track_stats=False,
         )
         shown_examples = []  # without texts such as references, which would fill the prompt of a proposer
@@ -269,7 +241,7 @@ class MIPRO(base.Optimizer):
                 run.student,
                 trainset=shown_examples,
                 valset=list(run.valset),
-                num_trials=settings.trials,
+                num_trials=self.trials,
                 minibatch=len(run.valset) > _MINIBATCHES_FROM,
-                minibatch_size=min(settings.minibatch_size, len(run.valset)),
+                minibatch_size=min(self.minibatch_size, len(run.valset)),
             )

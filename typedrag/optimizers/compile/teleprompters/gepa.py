@@ -19,8 +19,18 @@ from typedrag.optimizers.compile.teleprompters import base
 from typedrag.optimizers.compile.teleprompters.dspy_internals import without_progress_bar
 
 
-class GEPASettings(base.OptimizerSettings):
-    """Options of `gepa`."""
+@base.optimizer
+class GEPA(base.Optimizer):
+    """Lets the prompt model reflect on feedback in words and rewrite instructions, and keeps candidates
+    that are best on some validation example (`dspy.GEPA`).
+
+    A predictor is reflected on with examples of a type that reaches it; unparsable replies are feedback
+    as well. It resumes from stored replies, as the other optimizers do, and writes no state of its own,
+    which would be a pickle.
+    """
+
+    name: ClassVar[str] = "gepa"
+    about: ClassVar[str] = "instructions rewritten by reflection on feedback (GEPA)"
 
     evaluations: PositiveInt = base.by_budget(6, 12, 24)
     """The most runs of the program, in evaluations on the validation set; minibatches count too. By budget 6, 12
@@ -37,40 +47,23 @@ class GEPASettings(base.OptimizerSettings):
     temperature: float = Field(default=1.0, ge=0)
     """The temperature at which instructions are written."""
 
-
-@base.optimizer
-class GEPA(base.Optimizer):
-    """Lets the prompt model reflect on feedback in words and rewrite instructions, and keeps candidates
-    that are best on some validation example (`dspy.GEPA`).
-
-    A predictor is reflected on with examples of a type that reaches it; unparsable replies are feedback
-    as well. It resumes from stored replies, as the other optimizers do, and writes no state of its own,
-    which would be a pickle.
-    """
-
-    name: ClassVar[str] = "gepa"
-    about: ClassVar[str] = "instructions rewritten by reflection on feedback (GEPA)"
-    Settings = GEPASettings
-    settings: GEPASettings
-
     def planned_runs(self, train: int, validation: int) -> int:
-        return (self.settings.evaluations + 2) * validation
+        return (self.evaluations + 2) * validation
 
     def compile(self, run: base.Compilation) -> dspy.Module:
-        config = self.settings
         types = [infer_type(example) for example in run.trainset]
-        sampler = SameTypeBatchSampler(types, config.minibatch_size, run.seed)
+        sampler = SameTypeBatchSampler(types, self.minibatch_size, run.seed)
         teleprompter = dspy.GEPA(
             metric=run.scoring,
-            max_metric_calls=config.evaluations * len(run.valset),
+            max_metric_calls=self.evaluations * len(run.valset),
             reflection_minibatch_size=None,  # the sampler has its own size
-            candidate_selection_strategy=config.selection,
-            component_selector=ReachedSelector(at_once=config.predictors == "all"),
-            reflection_lm=run.prompt_lm.copy(temperature=config.temperature),
+            candidate_selection_strategy=self.selection,
+            component_selector=ReachedSelector(at_once=self.predictors == "all"),
+            reflection_lm=run.prompt_lm.copy(temperature=self.temperature),
             instruction_proposer=InstructionProposer(adapter=PerLMAdapter()),
             add_format_failure_as_feedback=True,
-            use_merge=config.merges > 0,
-            max_merge_invocations=config.merges,
+            use_merge=self.merges > 0,
+            max_merge_invocations=self.merges,
             num_threads=run.threads,
             warn_on_score_mismatch=False,
             seed=run.seed,

@@ -40,17 +40,6 @@ def try_changes(
     return best
 
 
-class RuleSearchSettings(base.OptimizerSettings):
-    """Options of `rule-search`."""
-
-    train_examples: PositiveInt = 1
-    """Not used by this optimizer."""
-    rules: tuple[str, ...] = ANSWER_RULES
-    """Sentences to try one after the other, each together with earlier ones that helped."""
-    outputs: tuple[str, ...] = ("answer",)
-    """Output fields; rules go to the predictors that write one of these."""
-
-
 @base.optimizer
 class RuleSearch(base.Optimizer):
     """Adds written rules to the instructions, one after the other, and keeps those that help.
@@ -61,13 +50,18 @@ class RuleSearch(base.Optimizer):
 
     name: ClassVar[str] = "rule-search"
     about: ClassVar[str] = "written rules added to the instructions, those kept that help"
-    Settings = RuleSearchSettings
-    settings: RuleSearchSettings
+
+    train_examples: PositiveInt = 1
+    """Not used by this optimizer."""
+    rules: tuple[str, ...] = ANSWER_RULES
+    """Sentences to try one after the other, each together with earlier ones that helped."""
+    outputs: tuple[str, ...] = ("answer",)
+    """Output fields; rules go to the predictors that write one of these."""
 
     def check(self, request: base.CompileRequest) -> None:
-        outputs = self.settings.outputs
+        outputs = self.outputs
         written = {name for p in request.student.predictors() for name in p.signature.output_fields}
-        if not self.settings.rules:
+        if not self.rules:
             raise InputError("no rule is given", "Give some: rules")
         if not written & set(outputs):
             raise InputError(
@@ -76,23 +70,14 @@ class RuleSearch(base.Optimizer):
             )
 
     def planned_runs(self, train: int, validation: int) -> int:
-        return (1 + len(self.settings.rules)) * validation
+        return (1 + len(self.rules)) * validation
 
     def compile(self, run: base.Compilation) -> dspy.Module:
         def add_rule(rule: str, signature: type[dspy.Signature]) -> str:
-            written = signature.output_fields.keys() & set(self.settings.outputs)
+            written = signature.output_fields.keys() & set(self.outputs)
             return f"{signature.instructions}\n{rule}" if written else ""
 
-        return try_changes(run, "rule", self.settings.rules, add_rule)
-
-
-class InstructionSearchSettings(base.OptimizerSettings):
-    """Options of `instruction-search`."""
-
-    train_examples: PositiveInt = 1
-    """Not used by this optimizer."""
-    instructions: Mapping[str, Mapping[str, str]] = {}
-    """Candidates by a name of your own; each holds instructions by the names of signatures."""
+        return try_changes(run, "rule", self.rules, add_rule)
 
 
 @base.optimizer
@@ -105,14 +90,17 @@ class InstructionSearch(base.Optimizer):
 
     name: ClassVar[str] = "instruction-search"
     about: ClassVar[str] = "written instructions in the place of the program's own, those kept that help"
-    Settings = InstructionSearchSettings
-    settings: InstructionSearchSettings
+
+    train_examples: PositiveInt = 1
+    """Not used by this optimizer."""
+    instructions: Mapping[str, Mapping[str, str]] = {}
+    """Candidates by a name of your own; each holds instructions by the names of signatures."""
 
     def check(self, request: base.CompileRequest) -> None:
-        if not self.settings.instructions:
+        if not self.instructions:
             raise InputError("no instructions are given", "Give some: instructions, by candidate and signature")
         own = {predictor.signature.__name__ for predictor in request.student.predictors()}
-        for name, candidate in self.settings.instructions.items():
+        for name, candidate in self.instructions.items():
             if unknown := set(candidate) - own - all_signatures().keys():
                 raise InputError(
                     f"candidate '{name}' has instructions for {', '.join(sorted(unknown))}, which is no signature",
@@ -125,10 +113,10 @@ class InstructionSearch(base.Optimizer):
                 )
 
     def planned_runs(self, train: int, validation: int) -> int:
-        return (1 + len(self.settings.instructions)) * validation
+        return (1 + len(self.instructions)) * validation
 
     def compile(self, run: base.Compilation) -> dspy.Module:
         def replace(name: str, signature: type[dspy.Signature]) -> str:
-            return " ".join(self.settings.instructions[name].get(signature.__name__, "").split())
+            return " ".join(self.instructions[name].get(signature.__name__, "").split())
 
-        return try_changes(run, "instructions", self.settings.instructions, replace)
+        return try_changes(run, "instructions", self.instructions, replace)

@@ -13,19 +13,6 @@ from pydantic import NonNegativeInt, PositiveInt
 from typedrag.optimizers.compile.teleprompters import base
 
 
-class SIMBASettings(base.OptimizerSettings):
-    """Options of `simba`."""
-
-    batch_size: PositiveInt = base.by_budget(12, 24, 32)
-    """The most training examples in a step; by budget 12, 24 or 32."""
-    candidates: PositiveInt = base.by_budget(3, 4, 6)
-    """Programs made in a step; by budget 3, 4 or 6."""
-    steps: PositiveInt = base.by_budget(3, 6, 8)
-    """Steps; by budget 3, 6 or 8."""
-    max_demos: NonNegativeInt = 4
-    """Demonstrations that a predictor may hold before some are dropped; with 0 only rules are added."""
-
-
 @base.optimizer
 class SIMBA(base.Optimizer):
     """Runs each example of a batch several times; examples that went well once and badly another time
@@ -37,22 +24,27 @@ class SIMBA(base.Optimizer):
 
     name: ClassVar[str] = "simba"
     about: ClassVar[str] = "rules and demonstrations out of runs that vary (SIMBA)"
-    Settings = SIMBASettings
-    settings: SIMBASettings
+
+    batch_size: PositiveInt = base.by_budget(12, 24, 32)
+    """The most training examples in a step; by budget 12, 24 or 32."""
+    candidates: PositiveInt = base.by_budget(3, 4, 6)
+    """Programs made in a step; by budget 3, 4 or 6."""
+    steps: PositiveInt = base.by_budget(3, 6, 8)
+    """Steps; by budget 3, 6 or 8."""
+    max_demos: NonNegativeInt = 4
+    """Demonstrations that a predictor may hold before some are dropped; with 0 only rules are added."""
 
     def planned_runs(self, train: int, validation: int) -> int:
-        steps, candidates = self.settings.steps, self.settings.candidates
-        batch = min(self.settings.batch_size, train)
-        return steps * (2 * candidates + 1) * batch + (steps + 2) * validation + (candidates + 1) * train
+        in_steps = self.steps * (2 * self.candidates + 1) * min(self.batch_size, train)
+        return in_steps + (self.steps + 2) * validation + (self.candidates + 1) * train
 
     def compile(self, run: base.Compilation) -> dspy.Module:
-        settings = self.settings
         teleprompter = dspy.SIMBA(
             metric=run.scoring,
-            bsize=min(settings.batch_size, len(run.trainset)),
-            num_candidates=settings.candidates,
-            max_steps=settings.steps,
-            max_demos=settings.max_demos,
+            bsize=min(self.batch_size, len(run.trainset)),
+            num_candidates=self.candidates,
+            max_steps=self.steps,
+            max_demos=self.max_demos,
             prompt_model=run.prompt_lm,
             teacher_settings=run.teacher_settings if run.teacher_lm is not run.task_lm else None,
             num_threads=run.threads,
