@@ -2,7 +2,8 @@
 
 ROUGE is that of `rouge-score`, whose words have only the letters a to z and digits; here they may have letters of all
 scripts, which changes nothing for English. RichRAG's authors take the package `rouge`: case counts, punctuation is part
-of words, an n-gram counts once, and ROUGE-L goes by the distinct words that sentences share. The similarity of embeddings is a baseline: a judge should do better.
+of words, an n-gram counts once, and ROUGE-L goes by the distinct words that sentences share. The
+similarity of embeddings is a baseline: a judge should do better.
 """
 
 from collections.abc import Sequence

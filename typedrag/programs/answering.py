@@ -26,7 +26,8 @@ from typedrag.signatures.answering import (
 )
 from typedrag.signatures.fields import Citations, number_passages
 from typedrag.signatures.hanrag import ComposeAnswer
-from typedrag.signatures.preqrag import PROMPT_STYLES, AnswerFromSubAnswers
+from typedrag.signatures.preqrag import PLAIN_STYLES, PROMPT_STYLES, AnswerFromSubAnswers
+from typedrag.signatures.richrag import PLAIN_RICHLY
 from typedrag.signatures.typed_rag import PLAIN
 from typedrag.text.sentences import used_passages
 
@@ -38,6 +39,7 @@ _IN_PHRASE: Mapping[type[dspy.Signature], type[dspy.Signature]] = {
     AnswerFromSubAnswers: ComposePhrase,
     **dict.fromkeys(PROMPT_STYLES.values(), AnswerInPhrase),
 }
+_PLAIN = {**PLAIN, **PLAIN_STYLES, **PLAIN_RICHLY}
 
 
 def answer_signature(
@@ -55,10 +57,11 @@ def answer_signature(
         >>> fields["answer"].json_schema_extra["desc"]
         'about 300 words in your own words, without passage numbers'
     """
-    if may_be_phrase and options.answer_length == "phrase":
-        return _IN_PHRASE[signature]
-    chosen = PLAIN.get(signature, signature) if options.answer_prompt == "plain" else signature
-    if options.answer_words is None or signature in (AnswerSubQuery, AnswerFromPerspective):
+    phrase = may_be_phrase and options.answer_length == "phrase"
+    chosen = _IN_PHRASE[signature] if phrase else signature
+    if options.answer_prompt == "plain":
+        chosen = _PLAIN.get(chosen, chosen)
+    if phrase or options.answer_words is None or signature in (AnswerSubQuery, AnswerFromPerspective):
         return chosen
     length, usual = f"about {options.answer_words} words", chosen.output_fields["answer"].json_schema_extra["desc"]
     text, replaced = re.subn("one (to three|or two) paragraphs", length, usual)

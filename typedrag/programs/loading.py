@@ -13,7 +13,13 @@ from typedrag.lms.models import MODELS
 from typedrag.programs import Options, Program, build_program, program_class, program_names
 from typedrag.programs.artifact import has_file
 from typedrag.programs.compiled import PROGRAM, Compiled, build_without_index
-from typedrag.programs.options import COMPLEXITY_CLASSIFIERS, PUBLISHED_BM25, PUBLISHED_LANGUAGE, PUBLISHED_RERANKERS
+from typedrag.programs.options import (
+    COMPLEXITY_CLASSIFIERS,
+    PUBLISHED_BM25,
+    PUBLISHED_LANGUAGE,
+    PUBLISHED_RERANKERS,
+    PUBLISHED_RETRIEVERS,
+)
 from typedrag.retrieval import BM25Setting, Reranker, Retriever, check_retriever, open_retriever, retriever_parts
 from typedrag.retrieval.index.bm25_part import Manifest
 from typedrag.retrieval.opening import brings_index
@@ -55,10 +61,15 @@ class ProgramSource:
             return spec or self.reranker
         if self.name == "richrag":
             raise InputError(
-                "richrag as published orders passages by its list ranker, and the authors' cannot be loaded",
-                "Train one (typedrag research ranker train) and name it: --reranker list:FOLDER, or --reranker none",
+                "richrag as published orders passages by its list ranker",
+                "Load the authors' (typedrag research ranker import) or train one, and name it: --reranker list:FOLDER",
             )
         return PUBLISHED_RERANKERS.get(self.name, "none")
+
+    def choose_retriever(self, spec: str | None, *, as_published: bool) -> str:
+        """A retriever's spec, if one is given; else the published one, or the program's own."""
+        published = PUBLISHED_RETRIEVERS.get(self.name) if as_published and self.compiled is None else None
+        return spec or published or self.retriever
 
     @property
     def retriever(self) -> str:
@@ -74,7 +85,7 @@ class ProgramSource:
         """The program's retriever, or another spec's, over `default_index()` or another; None if it needs none."""
         if not self.retrieves:
             return None
-        spec = spec or self.retriever
+        spec = self.choose_retriever(spec, as_published=as_published)
         as_published = as_published and not brings_index(spec)
         retriever = open_retriever(spec, index, self.choose_bm25(as_published=as_published))
         if as_published:

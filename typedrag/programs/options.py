@@ -277,13 +277,14 @@ class Options(BaseModel):
     answer_prompt: Annotated[Literal["cited", "plain"], Parameter()] = "cited"
     """How the LM is asked for an answer: to choose the passages that help, say whether they hold one, and write in the
     way that the question's type asks for; or, as Typed-RAG does (figures 8, 9 and 11), by no more than the passages and
-    the question. A plain answer cites nothing, and nothing says whether the passages hold it."""
+    the question, PreQRAG's in its paper's words and RichRAG's in those of its authors' code. A plain answer cites nothing, and nothing says whether the passages hold it."""
     decompose: DecomposeOptions = DecomposeOptions()
     """The question types that `typed_rag` answers by their own strategies."""
     max_sub_queries: Annotated[PositiveInt, Parameter(1, 5)] = 5
     """Sub-queries that are used, at most; decomposition gives 2 to 5."""
     sift: bool = True
-    """Whether sub-queries are dropped that repeat another, have left the question's topic or are no query."""
+    """Whether sub-queries, or RichRAG's sub-aspects, are dropped that repeat another, have left the question's topic or
+    are no query. Otherwise HANRAG also asks a query again, and composes an answer of a single part."""
     sub_queries: Annotated[Literal["parts", "paraphrases"], Parameter()] = "parts"
     """The sub-queries of reason and instruction questions: one for each cause or stage, or the question in other words
     (Typed-RAG, figures 13 and 14)."""
@@ -505,7 +506,7 @@ _COVERAGE = Options(
 )
 _USUAL = Options(sift=False, score_cutoff=0, ungrounded=True)
 """Of systems whose published values are the defaults: only what is typedrag's own is switched off."""
-_SHORT = _USUAL.model_copy(update={"answer_length": "phrase", "passage_words": _ALL})
+_SHORT = _USUAL.model_copy(update={"answer_length": "phrase", "answer_prompt": "plain", "passage_words": _ALL})
 """Of HANRAG and its baselines, whose questions have short gold answers (table 14)."""
 _PUBLISHED: Mapping[str, Options] = {
     **dict.fromkeys(("typed_rag", "rag", "direct_lm"), _TYPED_RAG),
@@ -513,12 +514,17 @@ _PUBLISHED: Mapping[str, Options] = {
         ("coverage_definition", "coverage_sub_questions", "coverage_retrieval", "coverage_end_to_end"), _COVERAGE
     ),
     "rag_fusion": _USUAL,
-    "preqrag": _USUAL.model_copy(update={"passage_words": _ALL}),  # chunks of up to 512 tokens, whole
+    # chunks of up to 512 tokens, whole
+    "preqrag": _USUAL.model_copy(update={"answer_prompt": "plain", "passage_words": _ALL}),
     **dict.fromkeys(("ircot", "adaptive_rag"), _SHORT),
-    "hanrag": _SHORT.model_copy(update={"hanrag": HANRAGOptions(end_before_first_step=True)}),
+    "hanrag": _SHORT.model_copy(update={"hanrag": HANRAGOptions(end_before_first_step=True, max_lm_calls=_ALL)}),
     # the pool of WikiPassageQA; that of WikiAsp has 270
     "richrag": _USUAL.model_copy(
-        update={"answer_passages": 10, "richrag": RichRAGOptions(passages_per_aspect=50, pool_limit=290)}
+        update={
+            "answer_passages": 10,
+            "answer_prompt": "plain",
+            "richrag": RichRAGOptions(passages_per_aspect=50, pool_limit=290),
+        }
     ),
 }
 PUBLISHED_RERANKERS = {
@@ -526,6 +532,8 @@ PUBLISHED_RERANKERS = {
     "preqrag": "cross-encoder:BAAI/bge-reranker-v2-m3",
 }
 """The spec of the reranker that a program has as published; others have none."""
+PUBLISHED_RETRIEVERS = {"richrag": "dense"}
+"""The spec of the retriever that a program searches with as published, where it is not the program's default."""
 PUBLISHED_BM25: Mapping[str, tuple[float, float]] = dict.fromkeys(
     ("typed_rag", "rag", "preqrag", "hanrag", "ircot", "adaptive_rag"), (1.2, 0.75)
 )

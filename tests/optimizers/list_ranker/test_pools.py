@@ -227,7 +227,7 @@ def test_runs_without_judged_passages_are_refused():
 
 
 def test_pools_are_the_candidates_that_richrag_s_authors_publish(tmp_path):
-    """Rows in the layout of their files; WikiAsp asks some questions twice, and theirs are then in the order of lines."""
+    """Rows in the layout of their files; the rows of a question that is asked twice are in the order of lines."""
     write_jsonl(
         tmp_path / "data_test.jsonl",
         {"question": "Why?", "answers": [{"answer": "old yeast"}], "subqs": ["Why? yeast"], "subas": ["old yeast"]},
