@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 import dspy
 
@@ -24,7 +25,7 @@ from typedrag.datasets import load_dataset
 from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.lms.trace import collect_steps, run_concurrently
-from typedrag.metrics.labels import accuracy, confusion
+from typedrag.metrics.labels import confusion
 from typedrag.optimizers.compile.targets import labelled_scopes
 from typedrag.programs import Options, PreQRAG, PreQRAGOptions
 from typedrag.programs.compiled import Compiled, build_without_index
@@ -67,10 +68,11 @@ def classify(classifier: dspy.Module, examples: Sequence[dspy.Example], threads:
 def show(name: str, examples: Sequence[dspy.Example], classified: Classified) -> None:
     """Print the row of a make, with its mistakes."""
     actual = [e.scope for e in examples]
-    cells = [f"{name:9} all {accuracy(actual, classified.scopes):.3f}"]
+    right = [a == p for a, p in zip(actual, classified.scopes, strict=True)]
+    cells = [f"{name:9} all {fmean(right):.3f}"]
     for scope in DocumentScope:
-        predicted = [p for a, p in zip(actual, classified.scopes, strict=True) if a == scope]
-        cells += [f"{scope} {accuracy([scope] * len(predicted), predicted):.3f}"] if predicted else []
+        of_scope = [hit for a, hit in zip(actual, right, strict=True) if a == scope]
+        cells += [f"{scope} {fmean(of_scope):.3f}"] if of_scope else []
     table = confusion(actual, classified.scopes, [scope.value for scope in DocumentScope])
     mistakes = ", ".join(f"{right} as {wrong} {n}" for right, wrong, n in table.mistakes()) or "none"
     print(f"{', '.join(cells)}; mistakes: {mistakes}")

@@ -135,7 +135,7 @@ class Asked:
 
     def _program(self, index: str, *added: Passage) -> Program:
         source, folder = self._source, self._folder / index
-        options = source.options(as_published=False, overrides={})
+        options = source.options(overrides={})
         if not source.retrieves:
             return source.build(None, open_reranker(source.reranker), options)
         if not folder.is_dir():

@@ -132,7 +132,7 @@ def measure(delay: float, questions: int) -> Iterator[Claim]:
 def work_at(api_base: str) -> JobSpec:
     """The work of the workers, with an LM at this address."""
     source = program_source("typed_rag")
-    options, identity = source.options(as_published=False), open_retriever("bm25").identity
+    options, identity = source.options(), open_retriever("bm25").identity
     lm = LMConfig(spec=f"vllm:{MODEL}", api_base=api_base)
     return AskJob(source, options, None, None, identity, "none", lm).with_environment()
 

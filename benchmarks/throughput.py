@@ -176,7 +176,7 @@ def main() -> None:
     lm = open_lm(args.lm, api_base=args.api_base, cache=False, max_tokens=args.max_tokens, timeout=args.timeout)
     server = Server(lm.kwargs["api_base"], lm.kwargs["api_key"])
     source = program_source(args.program)
-    options = source.options(as_published=False, overrides={})
+    options = source.options(overrides={})
     program = source.build(BM25Retriever(args.index or default_index()), None, options)
     questions = asked(args.questions_file, args.questions)
     recorder = Recorder()

@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--page", type=Path, help="write all answers to this Markdown file")
     page = parser.parse_args().page
     source = program_source("typed_rag")
-    options = source.options(as_published=False)
+    options = source.options()
     program = source.build(BM25Retriever(default_index()), None, options)
     lm = open_lm(SPEC, cache=False)  # so that traces show an answer's real cost
     with use_lm(lm):

@@ -186,10 +186,10 @@ def test_a_name_is_a_name_even_where_a_folder_has_it(tmp_path, monkeypatch):
 def test_options_are_those_that_it_was_compiled_with(tmp_path):
     save_compiled(compiled("rag", Options(top_k=3)), tmp_path / "c")
     source = program_source(f"{tmp_path}/c")
-    assert source.options(as_published=False) == Options(top_k=3)
+    assert source.options() == Options(top_k=3)
     with pytest.raises(InputError, match="has the options that it was compiled with"):
-        source.options(as_published=True)
-    assert program_source("rag").options(as_published=True) == Options.as_published()
+        source.options(as_published="paper")
+    assert program_source("rag").options(as_published="paper") == Options.as_published()
     assert source.build(Spy(), None, Options(top_k=2)).options.top_k == 2
 
 
@@ -213,8 +213,8 @@ def test_what_a_stranger_s_options_name_is_not_loaded(tmp_path, name, own):
         load_program(tmp_path / "c", retriever=Spy())
     source = program_source(f"{tmp_path}/c")
     with pytest.raises(InputError, match="which does not come with typedrag"):
-        source.options(as_published=False, overrides={"retries": 1})
-    assert source.options(as_published=False, overrides=own) == Options().with_given(own)
+        source.options(overrides={"retries": 1})
+    assert source.options(overrides=own) == Options().with_given(own)
 
 
 def test_what_a_stranger_s_options_name_and_the_program_does_not_read_is_as_by_default(tmp_path):

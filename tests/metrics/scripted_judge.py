@@ -9,6 +9,7 @@ import dspy
 from dspy.lm15 import Request, Response, TokenLogprob, TopLogprob
 
 from tests.scripted import Reply, ScriptedEngine
+from typedrag.metrics import Metric, Scored
 
 
 class SchemaEngine(ScriptedEngine):
@@ -33,17 +34,15 @@ class LogprobsEngine(SchemaEngine):
             return response
         tokens = response.message.text.replace("}", " }").split()
         labels = {f'"{top.token}"' for top in self._top}
-        return replace(
-            response,
-            logprobs=tuple(
-                TokenLogprob(
-                    token=t,
-                    logprob=-0.1,
-                    top=self._top[: request.config.logprobs] if t.isdigit() or t in labels else (),
-                )
-                for t in tokens
-            ),
-        )
+        top = self._top[: request.config.logprobs]
+        known = [TokenLogprob(token=t, logprob=-0.1, top=top if t.isdigit() or t in labels else ()) for t in tokens]
+        return replace(response, logprobs=tuple(known))
+
+
+def scored(metric: Metric, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
+    """What a metric says, as `summarize` and `predictor_feedback` take it."""
+    said = metric(example, prediction)
+    return Scored(said.score, said.feedback, said.measures, said.details)
 
 
 def scripted_judge(replies: dict[type[dspy.Signature], Any], **settings: Any) -> tuple[dspy.LM, SchemaEngine]:

@@ -68,16 +68,11 @@ PASSAGES = (
 )
 
 
-def counts(answer: str, citations: tuple[str, ...] = (), fallback: str = "") -> tuple[list[float], float, str]:
-    prediction = dspy.Prediction(answer=answer, citations=citations, passages=PASSAGES, fallback=fallback)
-    scored = build_metric("defects")(dspy.Example(question=QUESTION), prediction)
-    names = ["repeated_sentences", "contradictions", "unused_citations", "cut_off"]
-    return [scored.measures[name] for name in names], scored.score, scored.feedback
-
-
 GOOD = "Wind farms kill birds. Uranium is split for heat."
 TWICE = f"{GOOD} Uranium is split for heat."
 BOTH = "Nuclear power is safer. Wind power is safer."
+EXCLUDED = "It says «Nuclear power is safer.» and «Wind power is safer.», which exclude each other."
+ITSELF = "Nuclear power is safer, while wind power is safer."
 
 
 @pytest.mark.parametrize(
@@ -85,13 +80,8 @@ BOTH = "Nuclear power is safer. Wind power is safer."
     [
         (GOOD, ("power-1", "power-2"), "", [0, 0, 0, 0], ""),
         (TWICE, ("power-1",), "", [1, 0, 0, 0], "It says again: «Uranium is split for heat.»."),
-        (
-            BOTH,
-            (),
-            "",
-            [0, 1, 0, 0],
-            "It says «Nuclear power is safer.» and «Wind power is safer.», which exclude each other.",
-        ),
+        (BOTH, (), "", [0, 1, 0, 0], EXCLUDED),
+        (ITSELF, (), "", [0, 1, 0, 0], f"It contradicts itself in «{ITSELF}»."),
         (GOOD, ("power-2", "cats-1"), "", [0, 0, 1, 0], "It cites, and uses nothing of: cats-1."),
         ("The sun is hot.", ("cats-1",), "", [0, 0, 1, 0], "It cites, and uses nothing of: cats-1."),
         ("Windräder töten Vögel und Fledermäuse.", ("power-2",), "", [0, 0, 0, 0], ""),
@@ -100,13 +90,11 @@ BOTH = "Nuclear power is safer. Wind power is safer."
     ],
 )
 def test_faults_are_counted(answer, citations, fallback, found, feedback) -> None:
-    assert counts(answer, citations, fallback) == (found, 1 / (1 + sum(found)), feedback)
-
-
-def test_one_sentence_that_contradicts_itself() -> None:
-    found, _, feedback = counts("Nuclear power is safer, while wind power is safer.")
-    assert found == [0, 1, 0, 0]
-    assert feedback == "It contradicts itself in «Nuclear power is safer, while wind power is safer.»."
+    prediction = dspy.Prediction(answer=answer, citations=citations, passages=PASSAGES, fallback=fallback)
+    scored = build_metric("defects")(dspy.Example(question=QUESTION), prediction)
+    names = ["repeated_sentences", "contradictions", "unused_citations", "cut_off"]
+    assert scored.measures == dict(zip(names, found, strict=True))
+    assert (scored.score, scored.feedback) == (1 / (1 + sum(found)), feedback)
 
 
 def test_a_model_may_tell_contradictions() -> None:

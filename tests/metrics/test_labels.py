@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.metrics.scripted_judge import scored
 from typedrag.core.errors import NotMeasurable
 from typedrag.core.question_types import QuestionType
 from typedrag.metrics import QueryMatch, build_metric
-from typedrag.metrics.labels import accuracy, confusion, macro_f1, query_match
+from typedrag.metrics.labels import confusion, macro_f1, query_match
 from typedrag.metrics.metric import PredictorCall, Scored
 from typedrag.signatures.fields import NextQuestion, Parts
 from typedrag.signatures.roles import Role
@@ -28,7 +29,6 @@ def test_all_follow_from_the_confusion_table(labels: list[tuple[QuestionType, Qu
         for g, n in zip(table.labels, row, strict=True)
     }
     assert {k: n for k, n in counts.items() if n} == Counter((str(a), str(g)) for a, g in labels)
-    assert accuracy(actual, given_) == pytest.approx(sum(counts[label, label] for label in table.labels) / len(labels))
     f1 = [2 * counts[t, t] / (actual.count(t) + given_.count(t)) for t in table.labels]
     assert macro_f1(actual, given_) == pytest.approx(sum(f1) / len(f1))
     shuffled = zip(*random.sample(labels, len(labels)), strict=True)
@@ -38,33 +38,30 @@ def test_all_follow_from_the_confusion_table(labels: list[tuple[QuestionType, Qu
 
 def _score(actual: QuestionType | None, given_: QuestionType | None) -> Scored:
     example = dspy.Example(question="q?", question_type=actual)
-    found = build_metric("question-type")(example, dspy.Prediction(answer="", question_type=given_))
-    return Scored(found.score, found.feedback, found.measures, found.details)
+    return scored(build_metric("question-type"), example, dspy.Prediction(answer="", question_type=given_))
 
 
 def test_the_metric_over_many_answers() -> None:
     reason, debate = QuestionType.REASON, QuestionType.DEBATE
-    scored = [_score(reason, reason), _score(debate, reason), _score(reason, reason)]
-    assert [s.score for s in scored] == [1, 0, 1]
-    assert scored[1].details == {"actual": "debate", "given": "reason"} and "taken for reason" in scored[1].feedback
+    found = [_score(reason, reason), _score(debate, reason), _score(reason, reason)]
+    assert [one.score for one in found] == [1, 0, 1]
+    assert found[1].details == {"actual": "debate", "given": "reason"} and "taken for reason" in found[1].feedback
     metric = build_metric("question-type")
-    assert metric.summarize(scored) == pytest.approx({"accuracy": 2 / 3, "macro_f1": 0.4})
+    assert metric.summarize(found) == pytest.approx({"accuracy": 2 / 3, "macro_f1": 0.4})
     assert metric.summarize([]) == {}
-    sides = ([s.details[side] for s in scored] for side in ("actual", "given"))
+    sides = ([one.details[side] for one in found] for side in ("actual", "given"))
     assert confusion(*sides).mistakes() == [("debate", "reason", 1)]
 
 
 def test_feedback_tells_confused_types_apart_and_is_for_who_names_them() -> None:
-    said = _score(QuestionType.DEBATE, QuestionType.REASON).feedback
-    assert "The question type is debate, taken for reason." in said
+    found = _score(QuestionType.DEBATE, QuestionType.REASON)
+    assert "The question type is debate, taken for reason." in found.feedback
     for question_type in (QuestionType.DEBATE, QuestionType.REASON):
-        assert question_type.definition in said and question_type.example in said
-    metric = build_metric("question-type")
-    example = dspy.Example(question="q?", question_type=QuestionType.DEBATE)
-    scored = _score(QuestionType.DEBATE, QuestionType.REASON)
+        assert question_type.definition in found.feedback and question_type.example in found.feedback
+    metric, nothing = build_metric("question-type"), (dspy.Example(), dspy.Prediction())
     classifier = PredictorCall(Role.CLASSIFIER, outputs={"question_type": QuestionType.REASON})
-    assert metric.predictor_feedback(classifier, example, dspy.Prediction(), scored) == scored.feedback
-    assert metric.predictor_feedback(PredictorCall(Role.ANSWERER), example, dspy.Prediction(), scored) == ""
+    assert metric.predictor_feedback(classifier, *nothing, found) == found.feedback
+    assert metric.predictor_feedback(PredictorCall(Role.ANSWERER), *nothing, found) == ""
 
 
 def test_labels_of_any_field_can_be_measured() -> None:
@@ -81,17 +78,18 @@ def test_labels_of_any_field_can_be_measured() -> None:
         metric.require(dspy.Example(question="q?"))
 
 
-def test_pairs_are_chosen_for_the_highest_sum_whatever_the_order():
-    wanted = ["When did Lucie Rie move?", "What is Lucie Rie known for?"]
-    assert query_match(list(reversed(wanted)), wanted) == 1
-    # in their order they would be worth (0.5 + 2/3) / 2
-    assert query_match(["x y z", "y"], ["y", "y z"]) == pytest.approx((0.8 + 1) / 2)
-
-
-def test_what_has_no_partner_counts():
-    assert query_match(["where is it"], ["where is it", "who made it", "when"]) == pytest.approx(1 / 3)
-    assert query_match(["where is it", "more", "and more"], ["where is it"]) == pytest.approx(1 / 3)
-    assert query_match([], ["where"]) == 0
+@pytest.mark.parametrize(
+    ("written", "expected", "value"),
+    [
+        (["What is she known for?", "When did she move?"], ["When did she move?", "What is she known for?"], 1),
+        (["x y z", "y"], ["y", "y z"], (0.8 + 1) / 2),  # in their order they would be worth (0.5 + 2/3) / 2
+        (["where is it"], ["where is it", "who made it", "when"], 1 / 3),
+        (["where is it", "more", "and more"], ["where is it"], 1 / 3),
+        ([], ["where"], 0),
+    ],
+)
+def test_queries_are_paired_for_the_highest_sum_and_those_without_a_partner_count(written, expected, value):
+    assert query_match(written, expected) == pytest.approx(value)
 
 
 def test_a_query_or_a_list_of_them_in_the_types_of_the_signatures():
@@ -109,6 +107,6 @@ def test_a_query_or_a_list_of_them_in_the_types_of_the_signatures():
 
 @pytest.mark.parametrize("labels", [([], []), (["core"], [])])
 def test_labels_that_do_not_compare(labels: tuple[list[str], list[str]]) -> None:
-    for measure in (accuracy, macro_f1, confusion):
+    for measure in (macro_f1, confusion):
         with pytest.raises(ValueError, match="do not compare"):
             measure(*labels)

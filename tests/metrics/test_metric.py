@@ -41,11 +41,6 @@ def test_a_metric_takes_what_all_of_dspy_calls_it_with():
         assert (said.score, said.feedback, said.measures, said.details) == (1.0, "Same.", {"length": 8.0}, {"a": 1})
 
 
-def test_the_score_is_the_measure_of_a_metric_that_gives_no_other():
-    answer, _ = scripted_judge({AnswerWithoutPassages: {"answer": "Well judged."}})
-    assert Asked(answer)(EXAMPLE, dspy.Prediction(answer="x")).measures == {"score": 1.0}
-
-
 def test_a_judge_asks_the_scorer_and_leaves_no_trace():
     scorer, at_scorer = scripted_judge({AnswerWithoutPassages: {"answer": "Well judged."}})
     program, at_program = scripted_judge({AnswerWithoutPassages: {"answer": "An answer."}})
@@ -53,11 +48,8 @@ def test_a_judge_asks_the_scorer_and_leaves_no_trace():
         said = Asked(scorer)(EXAMPLE, dspy.Prediction(answer="x"), dspy.settings.trace)
         assert dspy.settings.trace == []
         assert dspy.settings.lm is program
-    assert said.feedback == "Well judged."
+    assert (said.feedback, said.measures) == ("Well judged.", {"score": 1.0})  # where the metric gives no other
     assert (len(at_scorer.prompts), len(at_program.prompts)) == (1, 0)
-
-
-def test_a_judge_without_a_scorer_is_refused():
     with pytest.raises(InputError, match="--scorer"):
         Asked()
 

@@ -1,4 +1,3 @@
-from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 
 import dspy
@@ -6,20 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.metrics.scripted_judge import scripted_judge
 from typedrag.core.errors import InputError, NotMeasurable, StepFailed
-from typedrag.core.records import Reference, Step
-from typedrag.metrics import (
-    Metric,
-    Objective,
-    Scored,
-    build_objective,
-    objective_risk,
-    parse_objective,
-)
+from typedrag.core.records import Step
+from typedrag.metrics import Metric, Objective, Scored, objective_risk, parse_objective
 from typedrag.metrics.metric import PredictorCall
-from typedrag.metrics.objective import Counts
-from typedrag.signatures.judging import RankAmongReferences
 from typedrag.signatures.roles import Role
 
 EXAMPLE = dspy.Example(question="Why?", good=1.0).with_inputs("question")
@@ -48,10 +37,6 @@ def metric(name: str, score: float | Exception, said: str = "", heard: str = "")
     return Given()
 
 
-def call(role: Role):
-    return lambda pred_name, pred_trace: PredictorCall(role)
-
-
 def test_the_score_is_the_weighted_mean():
     objective = Objective([(metric("a", 1.0), 1.0), (metric("b", 0.25), 3.0)])
     found = objective(EXAMPLE, PREDICTION)
@@ -63,11 +48,9 @@ def test_the_score_is_the_weighted_mean():
 def test_what_cannot_be_measured_is_left_out_of_its_mean():
     objective = Objective([(metric("a", 0.5), 1.0), (metric("b", NotMeasurable("no labels")), 9.0)])
     assert objective(EXAMPLE, PREDICTION).score == 0.5
-    assert objective.counts == Counts(scored=1)
     nothing = Objective([(metric("a", NotMeasurable("no labels")), 1.0)])
     with pytest.raises(NotMeasurable, match="no labels"):
         nothing(EXAMPLE, PREDICTION)
-    assert nothing.counts == Counts(not_measurable=1)
     assert nothing.measurable([EXAMPLE]) == [] and objective.measurable([EXAMPLE]) == [EXAMPLE]
 
 
@@ -86,7 +69,6 @@ def test_an_answer_that_escapes_a_metric_scores_0_by_it():
     assert objective(EXAMPLE, dspy.Prediction(answer="So.", passages=["p"])).score == pytest.approx(0.5)
     escaped = objective(EXAMPLE, PREDICTION)
     assert escaped.score == pytest.approx(0.4) and "the answer has no passages" in escaped.feedback
-    assert objective.counts == Counts(scored=2)
 
 
 @pytest.mark.parametrize("found", [Scored(float("nan")), Scored(0.5, measures={"mrr": float("nan")})])
@@ -97,56 +79,49 @@ def test_nan_is_refused_where_a_metric_returns_it(found):
         def score(self, example, prediction):
             return found
 
-    with pytest.raises(
-        InputError, match=r"metric 'undefined' gives question 'q1' no number as its (score|mrr), but NaN"
-    ):
+    with pytest.raises(InputError, match=r"'undefined' gives question 'q1' no number as its (score|mrr), but NaN"):
         Undefined()(dspy.Example(id="q1", question="Why?"), PREDICTION)
 
 
-def test_a_judge_that_fails_leaves_no_score_and_is_counted():
+def test_a_judge_that_fails_leaves_no_score():
     objective = Objective([(metric("a", 0.5), 1.0), (metric("b", StepFailed("rank", "unreadable")), 1.0)])
+    with pytest.raises(StepFailed, match="unreadable"):
+        objective(EXAMPLE, PREDICTION)
 
-    def ask(_):
-        with pytest.raises(StepFailed, match="unreadable"):
-            objective(EXAMPLE, PREDICTION)
 
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(ask, range(200)))
-    assert objective.counts == Counts(failed=200)
+def heard(role: Role, metrics, prediction=PREDICTION) -> str:
+    """The feedback for a predictor of this role."""
+    objective = Objective(metrics, lambda pred_name, pred_trace: PredictorCall(role))
+    return objective(EXAMPLE, prediction, [], "predictor", [object()]).feedback
 
 
 def test_feedback_is_for_the_predictor_at_hand():
     parts = [(metric("a", 0.5, "To all.", "To it."), 1.0), (metric("b", 1.0, "Of the answer."), 1.0)]
     whole = Objective(parts)(EXAMPLE, PREDICTION).feedback
     assert whole == "Score 0.75 of 1 (a 0.50, b 1.00). To all. Of the answer."
-    writer = Objective(parts, call(Role.ANSWERER))(EXAMPLE, PREDICTION, [], "answer", [object()]).feedback
-    assert writer.endswith("To it. Of the answer.")
-    searcher = Objective(parts, call(Role.SEARCHER))(EXAMPLE, PREDICTION, [], "keywords", [object()]).feedback
-    assert searcher.endswith("To it.")
+    assert heard(Role.ANSWERER, parts).endswith("To it. Of the answer.")
+    assert heard(Role.SEARCHER, parts).endswith("To it.")
 
 
 def test_a_predictor_is_not_blamed_for_what_it_cannot_mend():
-    objective = Objective([(metric("a", 0.5, "To all."), 1.0)], call(Role.CLASSIFIER))
-    said = objective(EXAMPLE, PREDICTION, [], "classify", [object()]).feedback
+    said = heard(Role.CLASSIFIER, [(metric("a", 0.5, "To all."), 1.0)])
     assert said == "Score 0.50 of 1. Nothing in it can be laid to this step."
 
 
 def test_what_writes_queries_hears_what_became_of_them():
     queries = (Step("query", "yeast gas", passage_ids=("p1",)), Step("query", "glutn"))
     steps = (Step("decompose", dropped=("fish? (off the topic)",)), Step("retrieve", "2 queries", steps=queries))
-    objective = Objective([(metric("a", 0.5), 1.0)], call(Role.SEARCHER))
-    prediction = dspy.Prediction(answer="", steps=steps)
-    said = objective(EXAMPLE, prediction, [], "decomposer", [object()]).feedback
+    prediction, metrics = dspy.Prediction(answer="", steps=steps), [(metric("a", 0.5), 1.0)]
+    said = heard(Role.SEARCHER, metrics, prediction)
     assert "Dropped before the search: «fish? (off the topic)»" in said
     assert "Nothing was found for: «glutn»" in said and "yeast gas" not in said
-    assert "Dropped" not in objective(EXAMPLE, prediction).feedback
+    assert "Dropped" not in Objective(metrics)(EXAMPLE, prediction).feedback
 
 
 def test_a_classifier_hears_that_the_strategy_of_its_type_failed():
-    objective = Objective([(metric("a", 0.5), 1.0)], call(Role.CLASSIFIER))
     prediction = dspy.Prediction(answer="", fallback="no comparison was found; answered the evidence-based way")
-    assert "no comparison was found" in objective(EXAMPLE, prediction, [], "classify", [object()]).feedback
-    assert "no comparison was found" in objective(EXAMPLE, prediction).feedback
+    assert "no comparison was found" in heard(Role.CLASSIFIER, [(metric("a", 0.5), 1.0)], prediction)
+    assert "no comparison was found" in Objective([(metric("a", 0.5), 1.0)])(EXAMPLE, prediction).feedback
 
 
 @pytest.mark.parametrize(
@@ -158,19 +133,8 @@ def test_specs_that_describe_nothing_are_refused(spec):
         parse_objective(spec)
 
 
-def test_an_objective_is_built_from_its_spec():
-    references = (Reference("Yeast makes gas.", 1), Reference("It does.", 0))
-    example = dspy.Example(id="q", question="Why does bread rise?", references=references, answers=("Yeast",))
-    lm, engine = scripted_judge({RankAmongReferences: {"rank": 2}})
-    objective = build_objective("linkage,f1=3", lm, options={"linkage": {"convention": "typed-rag"}})
-    found = objective(example, dspy.Prediction(answer="Yeast"))
-    assert found.scores == {"linkage": 0.0, "f1": 1.0} and found.score == 0.75
-    assert engine.asked() == ["RankAmongReferences"]
-
-
-def test_options_of_metrics_that_are_not_named_are_refused():
-    with pytest.raises(InputError, match="rouge"):
-        build_objective("f1", options={"rouge": {}})
+def test_weights_are_1_where_a_spec_gives_none():
+    assert parse_objective("linkage, f1=3") == {"linkage": 1.0, "f1": 3.0}
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.metrics.scripted_judge import scored
 from typedrag.core.errors import NotMeasurable
 from typedrag.core.records import Reference
 from typedrag.metrics import build_metric
@@ -16,8 +17,7 @@ answers = st.lists(texts, min_size=1, max_size=4)
 
 
 def _score(name: str, answer: str, **fields: object) -> Scored:
-    found = build_metric(name)(dspy.Example(question="q?", **fields), dspy.Prediction(answer=answer))
-    return Scored(found.score, found.feedback, found.measures, found.details)
+    return scored(build_metric(name), dspy.Example(question="q?", **fields), dspy.Prediction(answer=answer))
 
 
 @given(texts, answers, st.randoms())

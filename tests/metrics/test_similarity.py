@@ -17,8 +17,9 @@ from typedrag.metrics.similarity import KINDS, BERTScore, _Tokenizer, bertscore,
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _minilm() -> None:
-    models.fetch("all-minilm-l6-v2")
+def minilm() -> Path:
+    """A small model that can be had offline, as a folder."""
+    return models.fetch("all-minilm-l6-v2")
 
 
 def test_it_is_the_cosine_of_the_models_embeddings() -> None:
@@ -48,9 +49,10 @@ def test_answers_to_the_question_and_good_ones_are_nearer() -> None:
     assert good.measures["reference"] == pytest.approx(good.score)
 
 
-def test_a_model_that_is_not_there_is_named() -> None:
-    with pytest.raises(RetrievalError, match="nowhere"):
-        build_metric("similarity", model="/nowhere")(dspy.Example(question="Why?"), dspy.Prediction(answer="So."))
+@pytest.mark.parametrize(("name", "error"), [("similarity", RetrievalError), ("bertscore", TypedRAGError)])
+def test_a_model_that_is_not_there_is_named(name: str, error: type[Exception]) -> None:
+    with pytest.raises(error, match="nowhere"):
+        build_metric(name, model="/nowhere")(dspy.Example(question="Why?", answers=("a",)), dspy.Prediction(answer="b"))
 
 
 ENGLISH = "Don't re-used snake_cases, 3 'ties' SKIES: (agreed) 4th".split()
@@ -95,6 +97,8 @@ def test_the_longer_sub_answer_counts_more() -> None:
     assert com_rouge(short, [short, long])["rouge2"] == pytest.approx(3 / 13)
     assert com_rouge(long, [short, long])["rouge2"] == pytest.approx(10 / 13)
     assert com_rouge(f"{short} {long}", [short, long]) == {"rouge2": 1, "rougeL": 1}
+    with pytest.raises(ValueError, match="no sub-answer"):
+        com_rouge("text", [" "])
 
 
 def test_the_best_reference_counts_for_each_kind_by_itself() -> None:
@@ -147,12 +151,6 @@ def test_the_metrics() -> None:
     assert "days grow shorter" in com.feedback
 
 
-@pytest.fixture(scope="module")
-def minilm() -> Path:
-    """A small model that can be had offline, as a folder."""
-    return models.fetch("all-minilm-l6-v2")
-
-
 def test_alike_texts_score_higher(minilm: Path) -> None:
     reference = ["In autumn leaves turn red and yellow."]
     same = bertscore(reference[0], reference, str(minilm))
@@ -180,16 +178,6 @@ def test_it_is_greedy_matching_of_tokens(minilm: Path) -> None:
     precision, recall = cosines.max(axis=1)[1:-1].mean(), cosines.max(axis=0)[1:-1].mean()
     expected = {"precision": precision, "recall": recall, "f1": 2 * precision * recall / (precision + recall)}
     assert bertscore(text, [reference], str(minilm)) == pytest.approx(expected, abs=1e-4)
-
-
-def test_a_model_of_bertscore_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TypedRAGError, match="nowhere"):
-        bertscore("a", ["b"], str(tmp_path / "nowhere"))
-
-
-def test_com_rouge_needs_words() -> None:
-    with pytest.raises(ValueError, match="no sub-answer"):
-        com_rouge("text", [" "])
 
 
 def test_the_metric_takes_the_best_of_the_gold_answers(minilm: Path) -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.metrics.scripted_judge import scripted_judge
+from tests.metrics.scripted_judge import scored, scripted_judge
 from typedrag.core.errors import InputError, NotMeasurable, StepFailed
 from typedrag.core.question_types import SubQuestionType
 from typedrag.core.records import ELSEWHERE, Passage, Step, SubQuestion
@@ -25,11 +25,7 @@ from typedrag.metrics.sub_question_coverage import (
     scenarios,
 )
 from typedrag.signatures.roles import Role
-from typedrag.signatures.sub_question_coverage import (
-    DecomposeIntoSubQuestions,
-    FindAnswers,
-    TypeSubQuestions,
-)
+from typedrag.signatures.sub_question_coverage import DecomposeIntoSubQuestions, FindAnswers, TypeSubQuestions
 from typedrag.sub_questions.evidence import locate_fragment
 
 CORE, BACKGROUND, FOLLOW_UP = SubQuestionType
@@ -39,24 +35,14 @@ weights = st.fixed_dictionaries({}, optional=dict.fromkeys(SubQuestionType, st.f
 @st.composite
 def judgments(draw: st.DrawFn) -> list[Judged]:
     passages = draw(st.integers(0, 4))
-    one = st.builds(
-        Judged,
-        st.sampled_from(SubQuestionType),
-        st.booleans(),
-        st.tuples(*[st.booleans()] * passages),
-        st.none() | st.floats(0.01, 1),
-    )
-    return draw(st.lists(one, max_size=25))
+    fields = st.booleans(), st.tuples(*[st.booleans()] * passages), st.none() | st.floats(0.01, 1)
+    return draw(st.lists(st.builds(Judged, st.sampled_from(SubQuestionType), *fields), max_size=25))
 
 
 def _table(type: SubQuestionType, neither: int, retrieved_only: int, answered_only: int, both: int) -> list[Judged]:
     """Sub-questions with these counts, of one passage each."""
-    return [
-        *[Judged(type, False, (False,))] * neither,
-        *[Judged(type, False, (True,))] * retrieved_only,
-        *[Judged(type, True, (False,))] * answered_only,
-        *[Judged(type, True, (True,))] * both,
-    ]
+    counts = {(False, False): neither, (False, True): retrieved_only, (True, False): answered_only, (True, True): both}
+    return [Judged(type, answered, (found,)) for (answered, found), n in counts.items() for _ in range(n)]
 
 
 YOU_COM = [*_table(CORE, 26, 32, 9, 33), *_table(BACKGROUND, 32, 48, 3, 17), *_table(FOLLOW_UP, 56, 30, 4, 10)]
@@ -68,24 +54,14 @@ def test_the_tables_of_the_paper_follow_from_one_another() -> None:
     found = {name: round(value, 2) for name, value in coverage_measures(YOU_COM).items()}
     del found["frequency_correlation"]
     assert found == {
-        "core": 0.42,
-        "background": 0.20,
-        "follow_up": 0.14,
-        "retrieved_core": 0.65,
-        "retrieved_background": 0.65,
-        "retrieved_follow_up": 0.40,
-        "knowledge_identification": 0.51,
-        "retrieval_potential": 0.45,
-    }
+        "core": 0.42, "background": 0.20, "follow_up": 0.14,
+        "retrieved_core": 0.65, "retrieved_background": 0.65, "retrieved_follow_up": 0.40,
+        "knowledge_identification": 0.51, "retrieval_potential": 0.45,
+    }  # fmt: skip
 
 
 def test_the_four_scenarios() -> None:
-    assert scenarios(YOU_COM, CORE) == {
-        Scenario.NEITHER: 0.26,
-        Scenario.RETRIEVED_ONLY: 0.32,
-        Scenario.ANSWERED_ONLY: 0.09,
-        Scenario.BOTH: 0.33,
-    }
+    assert scenarios(YOU_COM, CORE) == dict(zip(Scenario, (0.26, 0.32, 0.09, 0.33), strict=True))
 
 
 @given(judgments())
@@ -213,18 +189,9 @@ def coverage(example=EXAMPLE, predicted=None, replies=None, **options):
 
 def test_measures_of_an_answer_by_hand():
     result, engine = coverage()
-    assert result.measures == pytest.approx(
-        {
-            "core": 1 / 3,
-            "background": 0,
-            "follow_up": 1,
-            "retrieved_core": 2 / 3,
-            "retrieved_background": 1,
-            "retrieved_follow_up": 0,
-            "rating": 1 / 3 - 1,
-            "invalid": 0,
-        }
-    )
+    answered = {"core": 1 / 3, "background": 0, "follow_up": 1}
+    retrieved = {"retrieved_core": 2 / 3, "retrieved_background": 1, "retrieved_follow_up": 0}
+    assert result.measures == pytest.approx({**answered, **retrieved, "rating": 1 / 3 - 1, "invalid": 0})
     assert tuple(result.measures) == SubQuestionCoverage(scripted_judge({})[0]).measures
     assert result.score == pytest.approx((1 / 3) / 2.5)
     assert engine.asked() == ["FindAnswers"] * 3  # an answer and two passages
@@ -243,10 +210,7 @@ def test_feedback_says_whose_fault_an_open_core_sub_question_is():
 def heard(call, **options):
     lm, _ = scripted_judge(REPLIES)
     metric = SubQuestionCoverage(lm, cite="words", **options)
-    found = metric(EXAMPLE, prediction())
-    return metric.predictor_feedback(
-        call, EXAMPLE, prediction(), Scored(found.score, found.feedback, found.measures, found.details)
-    )
+    return metric.predictor_feedback(call, EXAMPLE, prediction(), scored(metric, EXAMPLE, prediction()))
 
 
 def test_who_writes_queries_hears_of_what_was_not_retrieved():
@@ -271,24 +235,16 @@ def test_who_answers_hears_of_what_was_retrieved_and_lost():
 def test_an_answer_made_elsewhere_without_passages_says_nothing_of_its_retrieval():
     metric = SubQuestionCoverage(scripted_judge(REPLIES)[0])
     elsewhere = dspy.Prediction(answer=ANSWER, passages=(), steps=(Step(ELSEWHERE),))
-    result = metric(EXAMPLE, elsewhere)
+    result = scored(metric, EXAMPLE, elsewhere)
     assert not [name for name in result.measures if name.startswith("retrieved")]
-    over_all = metric.over_all([Scored(result.score, "", result.measures, result.details)])
+    over_all = metric.over_all([result])
     assert "pooled_core" in over_all
     assert not over_all.keys() & {"knowledge_identification", "pooled_retrieved_core", "core_both"}
-    known = metric(EXAMPLE, prediction())
-    alone, both = (
-        metric.over_all([Scored(r.score, "", r.measures, r.details) for r in results])
-        for results in ([known], [known, result])
-    )
-    assert alone == both  # an answer whose passages are unknown changes nothing
-    unlike = Scored(
-        0.0,
-        "",
-        {},
-        {**result.details, "sub_questions": [{**s, "answered": False} for s in result.details["sub_questions"]]},
-    )
-    pooled = metric.over_all([Scored(known.score, "", known.measures, known.details), unlike])
+    known = scored(metric, EXAMPLE, prediction())
+    alone = metric.over_all([known])
+    assert alone == metric.over_all([known, result])  # an answer whose passages are unknown changes nothing
+    unanswered = [{**s, "answered": False} for s in result.details["sub_questions"]]
+    pooled = metric.over_all([known, Scored(0.0, details={**result.details, "sub_questions": unanswered})])
     assert pooled["pooled_core"] == alone["pooled_core"] / 2
     assert {n: v for n, v in pooled.items() if n.startswith("pooled_retrieved")}.items() <= alone.items()
     assert pooled["core_neither"] == alone["core_neither"]
@@ -344,8 +300,8 @@ def test_options_that_make_no_sense_are_refused(options):
 def test_the_summary_pools_the_sub_questions_of_all_questions():
     metric = SubQuestionCoverage(scripted_judge(REPLIES)[0], cite="words")
     small = EXAMPLE.copy(id="q2", sub_questions=(SubQuestion("What does yeast eat?", CORE),))
-    results = [metric(EXAMPLE, prediction()), metric(small, prediction("Sugar is sweet."))]
-    summary = metric.summarize([Scored(r.score, r.feedback, r.measures, r.details) for r in results])
+    answers = [(EXAMPLE, prediction()), (small, prediction("Sugar is sweet."))]
+    summary = metric.summarize([scored(metric, *answer) for answer in answers])
     pooled = [
         Judged(CORE, True, (True, True), 1 / 11),
         Judged(CORE, False, (True, False)),
@@ -364,13 +320,8 @@ def test_the_summary_pools_the_sub_questions_of_all_questions():
     assert metric.summarize([]) == {}
 
 
-@pytest.fixture
-def _minilm() -> None:
-    models.fetch("all-minilm-l6-v2")
-
-
-@pytest.mark.usefixtures("_minilm")
 def test_by_default_it_is_judged_by_similarity_without_a_scorer_where_the_example_has_sub_questions():
+    models.fetch("all-minilm-l6-v2")
     result = build_metric("coverage")(EXAMPLE, prediction())
     covered = {s["text"]: s["fragment"] for s in result.details["sub_questions"] if s["answered"]}
     assert "Store bread in a box." in covered["How do I store bread?"]
@@ -380,27 +331,19 @@ def test_by_default_it_is_judged_by_similarity_without_a_scorer_where_the_exampl
 
 
 def test_without_a_scorer_a_question_without_sub_questions_is_not_measurable():
-    metric = SubQuestionCoverage()
+    metric, bare = SubQuestionCoverage(), dspy.Example(id="q1", question="Why does bread rise?")
     metric.require(EXAMPLE)
-    with pytest.raises(NotMeasurable, match="no scorer"):
-        metric.require(dspy.Example(id="q1", question="Why does bread rise?"))
-    with pytest.raises(NotMeasurable, match="no scorer"):
-        metric(dspy.Example(id="q1", question="Why does bread rise?"), prediction())
+    for act in (metric.require, lambda example: metric(example, prediction())):
+        with pytest.raises(NotMeasurable, match="no scorer"):
+            act(bare)
 
 
-@pytest.mark.parametrize("options", [{"cite": "words"}, {"cite": "sentences"}, {"cite": "cascade"}])
-def test_a_judge_that_asks_an_lm_needs_a_scorer(options):
-    with pytest.raises(InputError, match="'coverage' needs a scorer"):
-        SubQuestionCoverage(**options)
-    with pytest.raises(InputError, match="'coverage' needs a scorer"):
-        SubQuestionCoverage.check_scorer(None, **options)
+@pytest.mark.parametrize("cite", ["words", "sentences", "cascade"])
+def test_a_judge_that_asks_an_lm_needs_a_scorer(cite):
+    for act in (SubQuestionCoverage, SubQuestionCoverage.check_scorer):
+        with pytest.raises(InputError, match="'coverage' needs a scorer"):
+            act(None, cite=cite)
     SubQuestionCoverage.check_scorer(None)
-
-
-def test_pooled_is_not_the_mean_of_questions() -> None:
-    one, other = [Judged(CORE, True)], [Judged(CORE, False)] * 3
-    assert answer_coverage(one + other, CORE) == 0.25
-    assert (answer_coverage(one, CORE), answer_coverage(other, CORE)) == (1, 0)
 
 
 @given(judgments(), st.randoms())

@@ -10,15 +10,18 @@ from tests.programs.passages import ASKING_PROGRAMS, Numbered
 from tests.programs.ways import PUBLISHED
 from tests.scripted import DEFAULTS, scripted
 from tests.scripted import signatures as s
+from typedrag.cli.ask import command as ask_command
 from typedrag.cli.main import cli
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Answer, Answered, Passage
+from typedrag.experiments.config import EvaluationConfig
 from typedrag.programs import Options, build_program, program_class
 from typedrag.programs.loading import ProgramSource
-from typedrag.programs.options import PUBLISHED_RERANKERS
+from typedrag.programs.options import PRESETS
 from typedrag.retrieval import build_index
 
+SAMPLED = {"temperature": 0.8, "top_p": 0.95, "max_tokens": 512}
 EACH = ["AnswerPlainly", "AnswerPlainly"]
 FACTOID, REMARK = "What is the capital of France?", "Thanks a lot!"
 
@@ -81,12 +84,12 @@ def test_a_plain_prompt_asks_for_an_answer_alone_and_all_passages_are_shown():
 def test_the_baselines_have_the_same_options(program):
     assert Options.as_published(program) == Options.as_published("typed_rag")
     assert Options.as_published(program).top_k == Options.as_published(program).answer_passages == 5
-    assert program not in PUBLISHED_RERANKERS
+    assert PRESETS["paper"][program].reranker == "none"
 
 
 @pytest.mark.parametrize("name", ASKING_PROGRAMS)
 def test_every_program_can_be_asked_for_as_published(name):
-    options = ProgramSource(name).options(as_published=True)
+    options = ProgramSource(name).options(as_published="paper")
     assert options == Options.as_published(name) and options.model_fields_set == set()
     own = options.model_copy(update={"type_classifier": "linear"}).as_defaults(program_class(name).reads)
     changed = {n for n in program_class(name).reads if getattr(own, n) != getattr(Options(), n)}
@@ -101,23 +104,74 @@ def test_coverage_has_ten_passages_all_core_sub_questions_and_300_words():
 
 def test_the_published_reranker_is_used_unless_another_is_named():
     source = ProgramSource("typed_rag")
-    assert source.choose_reranker(None, as_published=True) == "cross-encoder:BAAI/bge-reranker-large"
-    assert source.choose_reranker(None, as_published=False) == "none"
-    assert source.choose_reranker("bi-encoder", as_published=True) == "bi-encoder"
+    assert source.choose_reranker(None, as_published="paper") == "cross-encoder:BAAI/bge-reranker-large"
+    assert source.choose_reranker(None) == "none"
+    assert source.choose_reranker("bi-encoder", as_published="paper") == "bi-encoder"
+
+
+def test_by_the_authors_code_it_samples_searches_for_the_question_and_reranks_by_embeddings():
+    source = ProgramSource("typed_rag")
+    paper, code = source.options(as_published="paper"), source.options(as_published="code")
+    changed = {name for name in Options.model_fields if getattr(paper, name) != getattr(code, name)}
+    assert changed == {"experience_search", "retries", "max_lm_calls"} and code.experience_search == "question"
+    assert source.choose_reranker(None, as_published="code") == "bi-encoder:BAAI/bge-reranker-large"
+    assert source.choose_bm25(as_published="code") == source.choose_bm25(as_published="paper") == {"k1": 1.2, "b": 0.75}
+    for program in ("typed_rag", "rag", "direct_lm"):
+        assert ProgramSource(program).preset("code").lm == SAMPLED
+    assert not source.preset("paper").lm and source.preset(None) is None
+
+
+@pytest.mark.parametrize(
+    ("program", "said"), [("hanrag", "no code of the authors"), ("reference", "is of no paper that typedrag follows")]
+)
+def test_what_has_no_known_code_is_refused_in_a_line(program, said):
+    done = CliRunner().invoke(cli, ["ask", "Why does bread rise?", "--program", program, "--as-published=code"])
+    assert done.exit_code != 0 and said in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("given", [["--as-published=code"], ["--as-published=code", "--temperature", "0.1"]])
+def test_the_lm_is_asked_with_the_settings_of_the_authors_code_under_those_of_the_user(sample_index, given):
+    with lm_server() as stub:
+        place = ("--index", str(sample_index), "--lm", "vllm:stub", "--api-base", stub.api_base, "--program", "rag")
+        done = CliRunner().invoke(cli, ["ask", *given, "Why does bread rise?", *place])
+    assert done.exit_code == 0, done.output
+    temperature = 0.1 if "--temperature" in given else 0.8
+    asked = stub.calls[-1].request
+    assert {name: asked[name] for name in SAMPLED} == {**SAMPLED, "temperature": temperature}
+
+
+@pytest.mark.parametrize(("given", "version"), [("--as-published", "paper"), ("--as-published=code", "code")])
+def test_alone_the_flag_follows_the_paper_and_takes_no_word_for_its_value(given, version):
+    with ask_command.make_context("ask", [given, "Why does bread rise?"]) as context:
+        read = context.params["question"], context.params["programs__as_published"]
+    assert read == ("Why does bread rise?", version)
+
+
+def test_programs_that_share_an_lm_take_the_settings_that_they_are_published_with():
+    def evaluation(*programs, **lm):
+        return EvaluationConfig(programs=programs, dataset={"name": "sample"}, metrics=["defects"], lm=lm)
+
+    code, plain = {"program": "rag", "as_published": "code", "name": "a"}, {"program": "rag", "name": "b"}
+    assert evaluation(code).lm.settings == {**SAMPLED, "cache": False}
+    assert evaluation(code, temperature=0).lm.temperature == 0
+    assert evaluation({**code, "as_published": True}).lm.settings == {"cache": False}
+    with pytest.raises(ValueError, match=r"evaluate them apart, or set lm\.temperature, lm\.top_p, lm\.max_tokens"):
+        evaluation(code, plain)
+    assert evaluation(code, plain, **SAMPLED).lm.settings == {**SAMPLED, "cache": False}
 
 
 def test_richrag_as_published_is_refused_without_its_ranker():
     with pytest.raises(InputError, match=r"list ranker.*--reranker list:FOLDER"):
-        ProgramSource("richrag").choose_reranker(None, as_published=True)
-    assert ProgramSource("richrag").choose_reranker("none", as_published=True) == "none"
+        ProgramSource("richrag").choose_reranker(None, as_published="paper")
+    assert ProgramSource("richrag").choose_reranker("none", as_published="paper") == "none"
 
 
 def test_richrag_as_published_searches_with_a_dense_retriever():
     source = ProgramSource("richrag")
-    assert source.choose_retriever(None, as_published=True) == "dense"
-    assert source.choose_retriever(None, as_published=False) == "bm25"
-    assert source.choose_retriever("hybrid", as_published=True) == "hybrid"
-    assert ProgramSource("hanrag").choose_retriever(None, as_published=True) == "bm25"
+    assert source.choose_retriever(None, as_published="paper") == "dense"
+    assert source.choose_retriever(None, as_published=None) == "bm25"
+    assert source.choose_retriever("hybrid", as_published="paper") == "hybrid"
+    assert ProgramSource("hanrag").choose_retriever(None, as_published="paper") == "bm25"
 
 
 def test_bm25_as_published_has_the_parameters_of_the_authors_search_engine(tmp_path, caplog):
@@ -128,13 +182,13 @@ def test_bm25_as_published_has_the_parameters_of_the_authors_search_engine(tmp_p
         ("typed_rag", "stems", True), ("typed_rag", "words", False), ("hanrag", "stems", False)
     ]:  # fmt: skip
         caplog.clear()
-        retriever = ProgramSource(program).open_retriever(tmp_path / index, "bm25", as_published=True)
+        retriever = ProgramSource(program).open_retriever(tmp_path / index, "bm25", as_published="paper")
         assert (retriever.k1, retriever.b) == (1.2, 0.75)
         assert ("typedrag index build FILE --language standard" in caplog.text) is warned
     usual = ProgramSource("typed_rag").open_retriever(tmp_path / "words", "bm25")
     assert (usual.k1, usual.b, usual.manifest.analyzer) == (0.9, 0.4, "Lucene's StandardAnalyzer")
-    assert ProgramSource("typed_rag").choose_bm25({"b": 0.5}, as_published=True) == {"k1": 1.2, "b": 0.5}
-    assert ProgramSource("coverage_retrieval").choose_bm25(as_published=True) == {}
+    assert ProgramSource("typed_rag").choose_bm25({"b": 0.5}, as_published="paper") == {"k1": 1.2, "b": 0.5}
+    assert ProgramSource("coverage_retrieval").choose_bm25(as_published="paper") == {}
 
 
 @pytest.mark.parametrize(

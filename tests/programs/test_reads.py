@@ -67,7 +67,7 @@ def test_how_answers_are_asked_for_is_followed_or_refused(name, given):
 def test_an_option_that_it_does_not_read_is_refused_with_those_that_it_does(name, given, refused):
     said = f"program '{name}' has no option '{refused}'. Its options: .*retries"
     with pytest.raises(InputError, match=said):
-        ProgramSource(name).options(as_published=False, overrides=given)
+        ProgramSource(name).options(overrides=given)
     with pytest.raises(InputError, match=said):
         build_program(name, Numbered(), options=Options().with_given(given))
 
@@ -75,4 +75,4 @@ def test_an_option_that_it_does_not_read_is_refused_with_those_that_it_does(name
 def test_defaults_are_never_refused():
     for options in (Options(), Options.as_published(), Options(sift=False).as_defaults()):
         assert build_program("rag", Numbered(), options=options).options == options
-    assert ProgramSource("rag").options(as_published=True, overrides={"top_k": 3}).top_k == 3
+    assert ProgramSource("rag").options(as_published="paper", overrides={"top_k": 3}).top_k == 3

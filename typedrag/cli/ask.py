@@ -118,7 +118,7 @@ def command(
 
     spec, address = split_address(lm["spec"] or default_spec())
     source = program_source(program_name)
-    as_published, retriever = bool(how["as_published"]), how["retriever"]
+    as_published, retriever = how["as_published"], how["retriever"]
     program_options = source.options(
         as_published=as_published, overrides={**how["options"], **options.chosen(top_k=top_k)}
     )
@@ -130,7 +130,9 @@ def command(
         raise InputError("the question is empty", 'Write: typedrag ask "Why …?"')
     say(f"{program_name} with {spec}" + (f" over {Path(searched.place).name}" if searched else ""))
     types = {q.id: q.question_type for q in questions if q.question_type}
-    lm_settings = options.chosen(temperature=lm["temperature"], max_tokens=lm["max_tokens"])
+    preset = source.preset(as_published)
+    own_settings = options.chosen(temperature=lm["temperature"], max_tokens=lm["max_tokens"])
+    lm_settings = {**(preset.lm if preset else {}), **own_settings}
     identity = searched.identity if searched else {}
     settings = {
         **source.settings,

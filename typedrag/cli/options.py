@@ -84,6 +84,17 @@ LM_HELP = "embedded[:NAME|FILE.gguf], vllm[-offline]:MODEL or a DSPy name. Defau
 CAPS = ("tokens --max-tokens-spent", "lm_calls --max-lm-calls", "cost --max-cost", "minutes --max-minutes")
 
 
+class FlagOrChoice(click.Choice[str]):
+    """One of some values, of which the first is also meant by the option alone, and by `true` in the environment."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            value = self.choices[0] if click.BOOL.convert(value, None, None) else None
+        except click.BadParameter:
+            value = super().convert(value, param, ctx)
+        return value
+
+
 class Command(click.Command):
     """A command whose help shows its options in groups, and rarely used ones only by `--help-all`; `old` are former
     names of options, with the present ones."""
@@ -98,7 +109,10 @@ class Command(click.Command):
             self.params.append(click.Option(["--help-all"], is_flag=True, is_eager=True, expose_value=False, **more))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        alone = {n: p.type.choices[0] for p in self.params if isinstance(p.type, FlagOrChoice) for n in p.opts}
         for place, word in enumerate(args):
+            if word in alone:  # click would take the next word, such as a question, for its value
+                args[place] = f"{word}={alone[word]}"
             name, equals, value = word.partition("=")
             if name in self.old:
                 say(f"{name} is now {self.old[name]}")
@@ -345,6 +359,8 @@ def make_option(
         about += " Default: yes." if known is True and "default" not in about.lower() else ""
     else:
         settings |= {"type": _click_type(kind, metadata), "multiple": repeated}
+        if any(bool in get_args(getattr(each, "json_schema_input_type", None)) for each in metadata):
+            settings |= {"type": FlagOrChoice(get_args(kind)), "is_flag": False, "flag_value": get_args(kind)[0]}
         if default not in (None, ()):
             settings["default"] = default
         if not (known in (None, "", ()) or repeated or "default" in about.lower() or isinstance(known, dict)):

@@ -124,7 +124,7 @@ def _predict_aspects(examples: Sequence[dspy.Example], program: str, threads: in
     from typedrag.programs import RichRAG
 
     source = program_source(program)
-    built = source.without_index(source.options(as_published=False))
+    built = source.without_index(source.options())
     if not isinstance(built, RichRAG):
         raise InputError(f"program '{source.name}' has no sub-aspect explorer", "Name richrag, or a compiled one")
     limit_calls_in_flight(threads)

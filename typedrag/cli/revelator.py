@@ -173,7 +173,7 @@ def _open_program(name: str, options: dict[str, Any]) -> HANRAG:
     from typedrag.programs import HANRAG
 
     source = program_source(name)
-    program = source.without_index(source.options(as_published=False, overrides=options))
+    program = source.without_index(source.options(overrides=options))
     if not isinstance(program, HANRAG):
         raise InputError(f"program '{name}' has no revelator", "Name hanrag, or a folder that it was compiled to")
     return program

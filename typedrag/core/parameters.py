@@ -7,6 +7,8 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 
 Value = str | int | float | bool  # a value of a parameter
+Published = Literal["paper", "code"]
+"""What a program is published by: the paper's text, or the authors' code where it says otherwise or more."""
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def load_richrag(path: Path | None = None, subset: str | None = None) -> Dataset
     """Read a data file of RichRAG's authors, as their code reads it: `wikipassageqa_…_test.…jsonl` and the like.
 
     `aspects` are the sub-aspects, without the question that some files write before each, and `sub_answers` the
-    answers to them. The only reference is the whole answer. `subset` is the part that a file's name says, and the split.
+    answers to them. The only reference is the whole answer. `subset` and split are the part that a file's name says.
 
     Args:
         path: A .jsonl file whose name holds train, dev or test, or a folder with at most one such file for each.

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import dspy
 
 from typedrag.core.errors import InputError
+from typedrag.core.parameters import Published
 from typedrag.core.records import ELSEWHERE, Answer, Passage, Step, Usage
 from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, read_json, read_rows, renamed
 from typedrag.experiments.config import ProgramConfig
@@ -68,7 +69,7 @@ class AnswersFile(ProgramSource):
         """The name of the system, and what identifies its answers."""
         return {"program": self.name, "answers": hash_files(self.path)}
 
-    def options(self, *, as_published: bool, overrides: Mapping[str, Any] | None = None) -> Options:
+    def options(self, *, as_published: Published | None = None, overrides: Mapping[str, Any] | None = None) -> Options:
         return Options()
 
     def check(self, options: Options) -> None:

@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from typedrag.core.errors import InputError
-from typedrag.core.parameters import Parameter
+from typedrag.core.parameters import Parameter, Published
 from typedrag.core.question_types import TYPE_CLASSIFIERS
 from typedrag.experiments.ray_pool import ray_address
 from typedrag.lms.cost import Spending, format_dollars
@@ -118,9 +118,16 @@ class ProgramConfig(BaseModel):
     `models:/NAME@ALIAS`, `models:/NAME/VERSION` or `runs:/ID/PATH`."""
     name: str = Field(default="", pattern=r"^[\w.+-]*$")
     """The name of the run, and of its folder below `--out`. Without a name, the run is in `--out` itself."""
-    as_published: bool = False
-    """Begin with the options and the reranker that the program's paper has, instead of the defaults. `rag` and
-    `direct_lm` are then Typed-RAG's baselines."""
+    as_published: Annotated[
+        Published | None,
+        BeforeValidator(
+            lambda value: {True: "paper", False: None}[value] if isinstance(value, bool) else value,
+            json_schema_input_type=Published | bool | None,
+        ),
+    ] = None
+    """Begin with the options, the reranker and the LM's settings that the program's paper has, instead of the
+    defaults; with `code` those of the authors' code, where it differs and is known. `rag` and `direct_lm` are then
+    Typed-RAG's baselines."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of the program that differ from the defaults, such as `top_k` or `reason: {combine: pool}`; of a
     compiled program, those that differ from what it was compiled with."""
@@ -306,4 +313,26 @@ class EvaluationConfig(ExperimentConfig):
         names = [p.name for p in self.programs]
         if len(names) > 1 and (not all(names) or len(set(names)) < len(names)):
             raise ValueError("each of several programs needs a name of its own")
+        return self
+
+    @model_validator(mode="after")
+    def _lm_is_as_published(self) -> Self:
+        """The LM that answers takes the settings that its programs are published with, where it has none."""
+        if not any(program.as_published for program in self.programs):
+            return self
+        from typedrag.programs.options import PRESETS  # it brings DSPy
+
+        presets = (
+            PRESETS[p.as_published].get(p.program.replace("-", "_")) if p.as_published else None for p in self.programs
+        )
+        published = [
+            {name: value for name, value in (preset.lm if preset else {}).items() if getattr(self.lm, name) is None}
+            for preset in presets
+        ]
+        if any(settings != published[0] for settings in published):
+            raise ValueError(
+                "programs that share an LM are published with different settings of it: evaluate them apart, or set "
+                + ", ".join(f"lm.{name}" for name in max(published, key=len))
+            )
+        self.__dict__["lm"] = self.lm.model_copy(update=published[0])
         return self

@@ -11,6 +11,7 @@ import dspy
 
 from typedrag.core.call_context import use_context
 from typedrag.core.errors import RetrievalError
+from typedrag.core.parameters import Published
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Answer
 from typedrag.experiments.config import EvaluationConfig, LMConfig, ProgramConfig
@@ -70,7 +71,7 @@ class AskJob:
     identity: Mapping[str, Any]
     reranker: str
     lm: LMConfig
-    as_published: bool = False
+    as_published: Published | None = None
 
     @contextmanager
     def __call__(self, tables: Tables, worker: str) -> Iterator[Executor]:

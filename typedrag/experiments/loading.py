@@ -47,7 +47,7 @@ def load_program(
     """
     compiled = read_program(source)
     program = ProgramSource(compiled.program, compiled)
-    own = program.options(as_published=False, overrides=options)
+    own = program.options(overrides=options)
     if isinstance(retriever, str) or (retriever is None and compiled.retrieves):
         compiled.without_index(own)
         retriever = program.open_retriever(index, retriever)
@@ -93,7 +93,7 @@ def registered_version(uri: str, *, tracking_uri: str | None = None) -> str:
 def load_type_classifier(source: str | Path) -> tuple[dspy.Module, Options]:
     """Load the type classifier of a compiled program, ready to be called, with the program's options."""
     compiled = read_program(source)
-    program = compiled.without_index(ProgramSource(compiled.program, compiled).options(as_published=False))
+    program = compiled.without_index(ProgramSource(compiled.program, compiled).options())
     if not isinstance(program, TypedRAG):
         raise InputError(f"{source} is a compiled {program.name}, which has no type classifier", "Name a typed_rag")
     return program.classifier, program.options

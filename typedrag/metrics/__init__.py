@@ -9,7 +9,7 @@ from typedrag.metrics.judges.preference import Preference
 from typedrag.metrics.judges.truthfulness import Truthfulness
 from typedrag.metrics.labels import LabelMatch, QueryMatch, QuestionTypeMatch
 from typedrag.metrics.metric import Metric, Scored, build_metric, metric, metric_class, metric_names, takes_scorer
-from typedrag.metrics.objective import DEFAULT_OBJECTIVE, Objective, build_objective, objective_risk, parse_objective
+from typedrag.metrics.objective import DEFAULT_OBJECTIVE, Objective, objective_risk, parse_objective
 from typedrag.metrics.overlap import Accuracy, ExactMatch, TokenF1
 from typedrag.metrics.ranking import Retrieval, Rewrite, Steps
 from typedrag.metrics.similarity import BERTScore, ComRouge, Rouge, Similarity
@@ -45,7 +45,6 @@ __all__ = [
     "Truthfulness",
     "bootstrap_estimate",
     "build_metric",
-    "build_objective",
     "mean_estimate",
     "metric",
     "metric_class",

@@ -4,8 +4,7 @@ Higher scores and higher labels are always better: negate ranks. `groups` names 
 observations of one question are resampled together. A value is None if it is undefined.
 """
 
-import warnings
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import isnan
@@ -21,6 +20,7 @@ RESAMPLES = 2000
 FEWEST_UNITS = 10
 """The fewest units, such as questions, for an interval: with fewer, it holds the truth too seldom."""
 _BATCH_VALUES = 10_000_000
+_NAN = float("nan")
 
 
 def bootstrap_estimate(
@@ -28,7 +28,6 @@ def bootstrap_estimate(
     *samples: Sequence[Any],
     seed: int = 0,
     groups: Sequence[Any] | None = None,
-    confidence: float = 0.95,
     resamples: int = RESAMPLES,
 ) -> Estimate | None:
     """A statistic of paired samples with its bootstrap interval; NaN where it is undefined.
@@ -44,16 +43,8 @@ def bootstrap_estimate(
         >>> print(bootstrap_estimate(np.median, [1, 2, 3, 4, 90]), bootstrap_estimate(np.median, range(11)), sep="; ")
         3.000 (n = 5 questions); 5.000 [2.000, 8.000]
     """
-    from scipy.stats import DegenerateDataWarning, bootstrap
-
-    n = len(samples[0])
-    sizes = [len(s) for s in (*samples, *([groups] if groups is not None else []))]
-    if any(size != n for size in sizes):
-        raise ValueError(f"samples of {', '.join(map(str, sizes))} observations are not paired")
-    if n == 0:
-        return None
-    arrays = [np.asarray(sample) for sample in samples]
-    value = float(statistic(*arrays))
+    n, arrays = _count_paired(*samples, groups=groups), [np.asarray(sample) for sample in samples]
+    value = float(statistic(*arrays)) if n else _NAN
     if isnan(value):
         return None
     is_grouped = groups is not None and len(set(groups)) < n
@@ -65,28 +56,23 @@ def bootstrap_estimate(
     if count < FEWEST_UNITS:
         return Estimate(value, None, None, n, number)
 
-    def resampled(drawn: NDArray[np.int64]) -> float:
-        chosen = drawn
+    rng, values = np.random.default_rng(seed), []
+    for _ in range(resamples):
+        drawn = rng.integers(count, size=count)
         if is_grouped:  # all members of the units that are drawn
             drawn_lengths = lengths[drawn]
             from_end = np.arange(drawn_lengths.sum()) - np.repeat(drawn_lengths.cumsum(), drawn_lengths)
-            chosen = members[np.repeat(lengths.cumsum()[drawn], drawn_lengths) + from_end]
-        return statistic(*(array[chosen] for array in arrays))
-
-    with warnings.catch_warnings():
-        # scipy warns about resamples on which the statistic is undefined; the interval leaves them out
-        warnings.simplefilter("ignore", DegenerateDataWarning)
-        done = bootstrap(
-            [np.arange(count)],
-            resampled,
-            n_resamples=resamples,
-            method="percentile",
-            vectorized=False,
-            batch=max(1, _BATCH_VALUES // n),
-            rng=np.random.default_rng(seed),
-        )
-    low, high = np.nanquantile(done.bootstrap_distribution, percentiles(count, confidence))
+            drawn = members[np.repeat(lengths.cumsum()[drawn], drawn_lengths) + from_end]
+        values.append(statistic(*(array[drawn] for array in arrays)))
+    low, high = np.nanquantile(values, percentiles(count))  # without resamples on which the statistic is undefined
     return Estimate(value, float(low), float(high), n, number)
+
+
+def _count_paired(*samples: Sequence[Any], groups: Sequence[Any] | None) -> int:
+    lengths = [len(one) for one in (*samples, *([groups] if groups is not None else []))]
+    if len(set(lengths)) > 1:
+        raise ValueError(f"samples of {', '.join(map(str, lengths))} observations are not paired")
+    return lengths[0]
 
 
 def percentiles(units: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -98,16 +84,9 @@ def percentiles(units: int, confidence: float = 0.95) -> tuple[float, float]:
 
 
 def mean_estimate(
-    values: Sequence[float],
-    seed: int = 0,
-    *,
-    groups: Sequence[Hashable] | None = None,
-    confidence: float = 0.95,
-    resamples: int = RESAMPLES,
+    values: Sequence[float], seed: int = 0, *, groups: Sequence[Hashable] | None = None, resamples: int = RESAMPLES
 ) -> Estimate | None:
-    return next(
-        iter(mean_estimates(values, seed=seed, groups=groups, confidence=confidence, resamples=resamples)), None
-    )
+    return next(iter(mean_estimates(values, seed=seed, groups=groups, resamples=resamples)), None)
 
 
 def mean_estimates(
@@ -118,10 +97,7 @@ def mean_estimates(
     resamples: int = RESAMPLES,
 ) -> list[Estimate]:
     """The mean of each row of values, which belong to the same units, over the same resamples; none without values."""
-    n = len(rows[0])
-    lengths = [len(row) for row in (*rows, *([groups] if groups is not None else []))]
-    if any(length != n for length in lengths):
-        raise ValueError(f"{', '.join(map(str, lengths))} values are not paired")
+    n = _count_paired(*rows, groups=groups)
     if n == 0:
         return []
     sums = np.array([sums_by_group(row, groups) for row in (*rows, [1.0] * n)])
@@ -146,16 +122,8 @@ def sums_by_group(values: Sequence[float], groups: Sequence[Hashable] | None) ->
     return list(sums.values())
 
 
-_NAN = float("nan")
-
-
 def _rank_correlation(
-    name: str,
-    scores: Sequence[float],
-    labels: Sequence[float],
-    *,
-    groups: Sequence[Any] | None = None,
-    seed: int = 0,
+    name: str, scores: Sequence[float], labels: Sequence[float], *, groups: Sequence[Any] | None = None, seed: int = 0
 ) -> Estimate | None:
     """SciPy's rank correlation over all observations, from -1 to 1."""
     from scipy import stats
@@ -227,11 +195,7 @@ def label_agreement(
         either = many + np.bincount(guess, minlength=len(names))
         return float(np.mean(2 * right[either > 0] / either[either > 0]))
 
-    estimates = {
-        "accuracy": bootstrap_estimate(lambda y, guess: float((y == guess).mean()), *codes, groups=groups, seed=seed),
-        "macro_f1": bootstrap_estimate(macro_f1, *codes, groups=groups, seed=seed),
-    }
-    return {name: estimate for name, estimate in estimates.items() if estimate is not None}
+    return _estimates({"accuracy": _accuracy, "macro_f1": macro_f1}, codes, groups, seed)
 
 
 def binary_agreement(
@@ -240,14 +204,23 @@ def binary_agreement(
     """`accuracy`, `precision`, `recall` and `f1` of a judge's yes or no, with yes as the positive class; undefined ones
     are left out."""
     measures: dict[str, Callable[..., float]] = {
-        "accuracy": lambda y, guess: float((y == guess).mean()),
+        "accuracy": _accuracy,
         "precision": lambda y, guess: _ratio((y & guess).sum(), guess.sum()),
         "recall": lambda y, guess: _ratio((y & guess).sum(), y.sum()),
         "f1": lambda y, guess: _ratio(2 * (y & guess).sum(), y.sum() + guess.sum()),
     }
-    sides = [list(map(bool, side)) for side in (actual, predicted)]
+    return _estimates(measures, [list(map(bool, side)) for side in (actual, predicted)], groups, seed)
+
+
+def _estimates(
+    measures: Mapping[str, Callable[..., float]], sides: Sequence[Any], groups: Sequence[Any] | None, seed: int
+) -> dict[str, Estimate]:
     estimates = {name: bootstrap_estimate(m, *sides, groups=groups, seed=seed) for name, m in measures.items()}
     return {name: estimate for name, estimate in estimates.items() if estimate is not None}
+
+
+def _accuracy(y: NDArray[Any], guess: NDArray[Any]) -> float:
+    return float((y == guess).mean())
 
 
 def _ratio(part: float, whole: float) -> float:

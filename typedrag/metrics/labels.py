@@ -14,13 +14,6 @@ from typedrag.metrics.metric import Metric, PredictorCall, Scored, listed, metri
 from typedrag.metrics.overlap import token_f1
 
 
-def accuracy(actual: Sequence[str], predicted: Sequence[str]) -> float:
-    """The share of labels that are right."""
-    from sklearn.metrics import accuracy_score
-
-    return float(accuracy_score(*_paired(actual, predicted)))
-
-
 def macro_f1(actual: Sequence[str], predicted: Sequence[str]) -> float:
     """The mean F1 of all labels that occur in either; a label that is never right has 0."""
     from sklearn.metrics import f1_score

@@ -1,15 +1,13 @@
 """Objectives of compiles: weighted means of metrics, with feedback for each predictor."""
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import dspy
 
-from typedrag.core.errors import CallFailed, InputError, NotMeasurable, StepFailed
+from typedrag.core.errors import InputError, NotMeasurable
 from typedrag.core.records import Step
-from typedrag.metrics.metric import Metric, PredictorCall, Scored, build_metric, listed, metric_class
+from typedrag.metrics.metric import Metric, PredictorCall, Scored, listed, metric_class
 from typedrag.metrics.ranking import query_steps
 from typedrag.signatures.roles import Role
 from typedrag.text.words import beginning
@@ -32,13 +30,6 @@ ReadCall: TypeAlias = Callable[[str, Any], PredictorCall | None]
 """A function that makes a predictor's call of the name and the trace that GEPA passes to a metric; None if unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
-    scored: int = 0
-    failed: int = 0
-    not_measurable: int = 0
-
-
 class Objective:
     """A weighted mean of metrics' scores, callable like a DSPy metric and safe to call from many threads.
 
@@ -54,8 +45,6 @@ class Objective:
         weights = {metric.name: weight for metric, weight in self.metrics}
         _check(weights, len(self.metrics))
         self.name = ",".join(f"{name}={weight:g}" for name, weight in weights.items())
-        self.counts = Counts()
-        self._lock = threading.Lock()
 
     def __call__(
         self,
@@ -77,12 +66,8 @@ class Objective:
                 one = metric(gold, pred)
             except NotMeasurable as reason:
                 measured.append((metric, weight, Scored(0.0, f"{metric.name}: {reason}.")))
-            except (StepFailed, CallFailed):
-                self._count("failed")
-                raise
             else:
                 measured.append((metric, weight, Scored(one.score, one.feedback, one.measures, one.details)))
-        self._count("scored" if measured else "not_measurable")
         if not measured:
             raise NotMeasurable("; ".join(reasons))
         total = sum(weight for _, weight, _ in measured)
@@ -110,10 +95,6 @@ class Objective:
     def measurable(self, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
         """The examples that at least one of the metrics can measure, as far as can be told without a prediction."""
         return [e for e in examples if not all(missing_input(metric, e) for metric, _ in self.metrics)]
-
-    def _count(self, outcome: str) -> None:
-        with self._lock:
-            self.counts = replace(self.counts, **{outcome: getattr(self.counts, outcome) + 1})
 
 
 def parse_objective(spec: str) -> dict[str, float]:
@@ -144,23 +125,6 @@ def objective_risk(metrics: Iterable[str]) -> str:
         return ""
     pays, why = "pays" if len(risky) == 1 else "pay", "; ".join(_WON_BY_FABRICATIONS[name] for name in risky)
     return f"{' and '.join(risky)} without {TRUTHFULNESS} {pays} for fabrications: {why}; add {TRUTHFULNESS}=1"
-
-
-def build_objective(
-    spec: str,
-    scorer: dspy.LM | None = None,
-    *,
-    options: Mapping[str, Mapping[str, Any]] | None = None,
-    read_call: ReadCall | None = None,
-) -> Objective:
-    """The objective of a spec such as `linkage=1,coverage=0.5`, with options by the metrics' names."""
-    weights, options = parse_objective(spec), options or {}
-    if unknown := [name for name in options if name not in weights]:
-        raise InputError(f"options are given for metric '{unknown[0]}', which is not in '{spec}'", "Name it there")
-    return Objective(
-        [(build_metric(name, scorer, **options.get(name, {})), weight) for name, weight in weights.items()],
-        read_call,
-    )
 
 
 def _check(weights: Mapping[str, float | None], named: int) -> None:

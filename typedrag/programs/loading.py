@@ -8,18 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from typedrag.core.errors import InputError
+from typedrag.core.parameters import Published
 from typedrag.core.question_types import TYPE_CLASSIFIERS
 from typedrag.lms.models import MODELS
 from typedrag.programs import Options, Program, build_program, program_class, program_names
 from typedrag.programs.artifact import has_file
 from typedrag.programs.compiled import PROGRAM, Compiled, build_without_index
-from typedrag.programs.options import (
-    COMPLEXITY_CLASSIFIERS,
-    PUBLISHED_BM25,
-    PUBLISHED_LANGUAGE,
-    PUBLISHED_RERANKERS,
-    PUBLISHED_RETRIEVERS,
-)
+from typedrag.programs.options import COMPLEXITY_CLASSIFIERS, Preset, find_preset
 from typedrag.retrieval import BM25Setting, Reranker, Retriever, check_retriever, open_retriever, retriever_parts
 from typedrag.retrieval.index.bm25_part import Manifest
 from typedrag.retrieval.opening import brings_index
@@ -55,21 +50,26 @@ class ProgramSource:
             )
         return spec
 
-    def choose_reranker(self, spec: str | None, *, as_published: bool) -> str:
+    def preset(self, as_published: Published | None) -> Preset | None:
+        """The settings that the program is published with, if it is asked for so; a compiled one has its own."""
+        return find_preset(self.name, as_published) if as_published and self.compiled is None else None
+
+    def choose_reranker(self, spec: str | None, *, as_published: Published | None = None) -> str:
         """A reranker's spec, if one is given; else the program's own, or the published one."""
-        if spec or not as_published or self.compiled is not None:
+        preset = self.preset(as_published)
+        if spec or preset is None:
             return spec or self.reranker
         if self.name == "richrag":
             raise InputError(
                 "richrag as published orders passages by its list ranker",
                 "Load the authors' (typedrag research ranker import) or train one, and name it: --reranker list:FOLDER",
             )
-        return PUBLISHED_RERANKERS.get(self.name, "none")
+        return preset.reranker
 
-    def choose_retriever(self, spec: str | None, *, as_published: bool) -> str:
+    def choose_retriever(self, spec: str | None, *, as_published: Published | None = None) -> str:
         """A retriever's spec, if one is given; else the published one, or the program's own."""
-        published = PUBLISHED_RETRIEVERS.get(self.name) if as_published and self.compiled is None else None
-        return spec or published or self.retriever
+        preset = self.preset(as_published)
+        return spec or (preset.retriever if preset else "") or self.retriever
 
     @property
     def retriever(self) -> str:
@@ -80,42 +80,48 @@ class ProgramSource:
         return spec
 
     def open_retriever(
-        self, index: Path | str | None = None, spec: str | None = None, *, as_published: bool = False
+        self,
+        index: Path | str | None = None,
+        spec: str | None = None,
+        *,
+        as_published: Published | None = None,
     ) -> IndexRetriever | None:
         """The program's retriever, or another spec's, over `default_index()` or another; None if it needs none."""
         if not self.retrieves:
             return None
         spec = self.choose_retriever(spec, as_published=as_published)
-        as_published = as_published and not brings_index(spec)
+        as_published = None if brings_index(spec) else as_published
         retriever = open_retriever(spec, index, self.choose_bm25(as_published=as_published))
         if as_published:
-            self.warn_other_language(retriever)
+            self.warn_other_language(retriever, as_published)
         return retriever
 
-    def warn_other_language(self, retriever: IndexRetriever) -> None:
+    def warn_other_language(self, retriever: IndexRetriever, as_published: Published) -> None:
         """Warn if the index analyzes words otherwise than the one that the program is published with."""
-        published = PUBLISHED_LANGUAGE.get(self.name)
+        preset = self.preset(as_published)
         manifest = getattr(retriever_parts(retriever).sparse, "manifest", None)
-        if self.compiled is None and published and isinstance(manifest, Manifest) and manifest.language != published:
+        if preset and preset.language and isinstance(manifest, Manifest) and manifest.language != preset.language:
             logger.warning(
                 "%s is published with words as they are, and this index has those of the analyzer '%s'. Build one like "
                 "the authors': typedrag index build FILE --language %s --out INDEX",
-                self.name, manifest.analyzer, published,
+                self.name, manifest.analyzer, preset.language,
             )  # fmt: skip
 
     def choose_bm25(
-        self, settings: Mapping[BM25Setting, float] | None = None, *, as_published: bool = False
+        self,
+        settings: Mapping[BM25Setting, float] | None = None,
+        *,
+        as_published: Published | None = None,
     ) -> dict[BM25Setting, float]:
         """BM25's settings: these, over those that the program was compiled with, or the published ones."""
-        own: dict[BM25Setting, float] = dict(self.compiled.bm25) if self.compiled else {}
-        if as_published and self.compiled is None and self.name in PUBLISHED_BM25:
-            own["k1"], own["b"] = PUBLISHED_BM25[self.name]
+        preset = self.preset(as_published)
+        own = self.compiled.bm25 if self.compiled else preset.bm25 if preset else {}
         return {**own, **(settings or {})}
 
-    def options(self, *, as_published: bool, overrides: Mapping[str, Any] | None = None) -> Options:
+    def options(self, *, as_published: Published | None = None, overrides: Mapping[str, Any] | None = None) -> Options:
         overrides = overrides or {}
         if self.compiled is None:
-            held = Options.as_published(self.name) if as_published else Options()
+            held = Options.as_published(self.name, as_published) if as_published else Options()
         elif as_published:
             raise InputError(
                 f"{self.compiled.source} has the options that it was compiled with, not the published ones",

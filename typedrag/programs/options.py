@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Annotated, Any, Literal, Self
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import (
     BaseModel,
@@ -18,12 +19,13 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from typedrag.core.errors import InputError
-from typedrag.core.parameters import Parameter
+from typedrag.core.parameters import Parameter, Published
 from typedrag.core.question_types import TYPE_CLASSIFIERS, DocumentScope, QuestionType, Route, SubQuestionType
 from typedrag.core.registry import SpecGrammar
 from typedrag.lms.specs import check_spec
 from typedrag.retrieval.index.lucene import STANDARD
 from typedrag.retrieval.relevance_filter import RELEVANCE_FILTERS
+from typedrag.retrieval.search.bm25 import BM25Setting
 from typedrag.sub_questions.decomposition import SUB_QUESTIONS_PER_CALL
 
 COMPLEXITY_CLASSIFIERS = SpecGrammar("classifier of complexity", "lm", "hub:NAME")
@@ -277,7 +279,8 @@ class Options(BaseModel):
     answer_prompt: Annotated[Literal["cited", "plain"], Parameter()] = "cited"
     """How the LM is asked for an answer: to choose the passages that help, say whether they hold one, and write in the
     way that the question's type asks for; or, as Typed-RAG does (figures 8, 9 and 11), by no more than the passages and
-    the question, PreQRAG's in its paper's words and RichRAG's in those of its authors' code. A plain answer cites nothing, and nothing says whether the passages hold it."""
+    the question, PreQRAG's in its paper's words and RichRAG's in those of its authors' code. A plain answer cites
+    nothing, and nothing says whether the passages hold it."""
     decompose: DecomposeOptions = DecomposeOptions()
     """The question types that `typed_rag` answers by their own strategies."""
     max_sub_queries: Annotated[PositiveInt, Parameter(1, 5)] = 5
@@ -434,25 +437,21 @@ class Options(BaseModel):
         return self
 
     @classmethod
-    def as_published(cls, program: str = "typed_rag") -> Options:
-        """The options of a program as its paper has them and nothing of ours, marked as not set by the user.
+    def as_published(cls, program: str = "typed_rag", version: Published = "paper") -> Options:
+        """The options of a program as its paper, or its authors' `code`, has them and nothing of ours, marked as not
+        set by the user.
 
         Differences that are left are listed by the pages in docs/systems. Those of `rag` and `direct_lm` are
         Typed-RAG's baselines.
 
         Raises:
-            InputError: If it is of no paper that typedrag follows.
+            InputError: If it is of no paper that typedrag follows, or there is no code whose settings are known.
 
         Example:
             >>> Options.as_published().type_classifier, Options.as_published("coverage_retrieval").top_k
             ('hub:Lurunchik/nf-cats', 10)
         """
-        if program not in _PUBLISHED:
-            raise InputError(
-                f"program '{program}' is of no paper that typedrag follows, so nothing of it is published",
-                "Leave out --as-published, or set its options by -o",
-            )
-        return _PUBLISHED[program].as_defaults()
+        return find_preset(program, version).options.as_defaults()
 
 
 def _with_modules(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -508,37 +507,81 @@ _USUAL = Options(sift=False, score_cutoff=0, ungrounded=True)
 """Of systems whose published values are the defaults: only what is typedrag's own is switched off."""
 _SHORT = _USUAL.model_copy(update={"answer_length": "phrase", "answer_prompt": "plain", "passage_words": _ALL})
 """Of HANRAG and its baselines, whose questions have short gold answers (table 14)."""
-_PUBLISHED: Mapping[str, Options] = {
-    **dict.fromkeys(("typed_rag", "rag", "direct_lm"), _TYPED_RAG),
-    **dict.fromkeys(
-        ("coverage_definition", "coverage_sub_questions", "coverage_retrieval", "coverage_end_to_end"), _COVERAGE
-    ),
-    "rag_fusion": _USUAL,
-    # chunks of up to 512 tokens, whole
-    "preqrag": _USUAL.model_copy(update={"answer_prompt": "plain", "passage_words": _ALL}),
-    **dict.fromkeys(("ircot", "adaptive_rag"), _SHORT),
-    "hanrag": _SHORT.model_copy(update={"hanrag": HANRAGOptions(end_before_first_step=True, max_lm_calls=_ALL)}),
-    # the pool of WikiPassageQA; that of WikiAsp has 270
-    "richrag": _USUAL.model_copy(
-        update={
-            "answer_passages": 10,
-            "answer_prompt": "plain",
-            "richrag": RichRAGOptions(passages_per_aspect=50, pool_limit=290),
-        }
-    ),
+
+
+class Preset(NamedTuple):
+    """The settings that a program is published with; those left out are as without a preset."""
+
+    options: Options
+    retriever: str = ""
+    """The spec of what searches, where that is not the program's default."""
+    reranker: str = "none"
+    bm25: Mapping[BM25Setting, float] = MappingProxyType({})
+    """BM25's k1 and b, instead of the index's."""
+    language: str = ""
+    """The `--language` of the index that is searched."""
+    lm: Mapping[str, float | int] = MappingProxyType({})
+    """The settings of the LM that answers."""
+
+
+# No paper prints k1 and b: they are the defaults of Elasticsearch, which the code of Typed-RAG and of Adaptive-RAG
+# (HANRAG's setup) has, and of OpenSearch (PreQRAG). Typed-RAG's has the standard analyzer, which has no stems.
+_ELASTICSEARCH: Mapping[BM25Setting, float] = {"k1": 1.2, "b": 0.75}
+_RAG = Preset(_TYPED_RAG, bm25=_ELASTICSEARCH, language=STANDARD)
+_SAMPLED: Mapping[str, float | int] = {"temperature": 0.8, "top_p": 0.95, "max_tokens": 512}
+_AS_CODED = _TYPED_RAG.model_copy(update={"experience_search": "question", "retries": 20, "max_lm_calls": 200})
+_HANRAG_BASELINE = Preset(_SHORT, bm25=_ELASTICSEARCH)
+PRESETS: Mapping[Published, Mapping[str, Preset]] = {
+    "paper": {
+        "typed_rag": _RAG._replace(reranker="cross-encoder:BAAI/bge-reranker-large"),
+        "rag": _RAG,
+        "direct_lm": Preset(_TYPED_RAG),
+        **dict.fromkeys(
+            ("coverage_definition", "coverage_sub_questions", "coverage_retrieval", "coverage_end_to_end"),
+            Preset(_COVERAGE),
+        ),
+        "rag_fusion": Preset(_USUAL),
+        "preqrag": Preset(
+            # chunks of up to 512 tokens, whole
+            _USUAL.model_copy(update={"answer_prompt": "plain", "passage_words": _ALL}),
+            reranker="cross-encoder:BAAI/bge-reranker-v2-m3",
+            bm25=_ELASTICSEARCH,
+        ),
+        **dict.fromkeys(("ircot", "adaptive_rag"), _HANRAG_BASELINE),
+        "hanrag": _HANRAG_BASELINE._replace(
+            options=_SHORT.model_copy(update={"hanrag": HANRAGOptions(end_before_first_step=True, max_lm_calls=_ALL)})
+        ),
+        # the pool of WikiPassageQA; that of WikiAsp has 270
+        "richrag": Preset(
+            _USUAL.model_copy(
+                update={
+                    "answer_passages": 10,
+                    "answer_prompt": "plain",
+                    "richrag": RichRAGOptions(passages_per_aspect=50, pool_limit=290),
+                }
+            ),
+            retriever="dense",
+        ),
+    },
+    "code": {
+        # the reranker is loaded as a model of embeddings; a decomposition is asked for up to 21 times, or 40
+        "typed_rag": _RAG._replace(options=_AS_CODED, reranker="bi-encoder:BAAI/bge-reranker-large", lm=_SAMPLED),
+        "rag": _RAG._replace(options=_AS_CODED, lm=_SAMPLED),
+        "direct_lm": Preset(_AS_CODED, lm=_SAMPLED),
+    },
 }
-PUBLISHED_RERANKERS = {
-    "typed_rag": "cross-encoder:BAAI/bge-reranker-large",
-    "preqrag": "cross-encoder:BAAI/bge-reranker-v2-m3",
-}
-"""The spec of the reranker that a program has as published; others have none."""
-PUBLISHED_RETRIEVERS = {"richrag": "dense"}
-"""The spec of the retriever that a program searches with as published, where it is not the program's default."""
-PUBLISHED_BM25: Mapping[str, tuple[float, float]] = dict.fromkeys(
-    ("typed_rag", "rag", "preqrag", "hanrag", "ircot", "adaptive_rag"), (1.2, 0.75)
-)
-"""BM25's k1 and b of a program as published, instead of the index's. No paper prints them: they are the defaults of
-Elasticsearch, which the code of Typed-RAG and of Adaptive-RAG (HANRAG's setup) has, and of OpenSearch (PreQRAG)."""
-PUBLISHED_LANGUAGE: Mapping[str, str] = dict.fromkeys(("typed_rag", "rag"), STANDARD)
-"""The `--language` of the index that a program as published searches. Typed-RAG's code has Elasticsearch's standard
-analyzer, which has no stems."""
+
+
+def find_preset(program: str, version: Published) -> Preset:
+    """The settings that a program is published with, or an `InputError`."""
+    if preset := PRESETS[version].get(program):
+        return preset
+    if program in PRESETS["paper"]:
+        raise InputError(
+            f"no code of the authors of program '{program}' is followed",
+            "Write --as-published alone, by the paper; =code has " + ", ".join(PRESETS["code"]),
+        )
+    raise InputError(
+        f"program '{program}' is of no paper that typedrag follows, so nothing of it is published",
+        "Leave out --as-published, or set its options by -o",
+    )

@@ -107,7 +107,7 @@ class ProgramSpec:
         place = f"{_REGISTRY}{self._model}/{version}" if version else self.place
         own = not place.startswith((_REGISTRY, "runs:/"))
         source: ProgramSource = program_source(place) if own else _mlflow().program_source(place)
-        options = source.options(as_published=False, overrides=self.options)
+        options = source.options(overrides=self.options)
         source.check_unlabelled(options, self.retriever)
         retriever = source.open_retriever(self.index, self.retriever)
         program = source.build(retriever, open_reranker(self.reranker or source.reranker), options)

@@ -1,8 +1,9 @@
 """Questions of each type: classified, decomposed, and aggregated (Typed-RAG, sections 3.1 to 3.3, appendix A).
 
 The prompts called *plain* or *paraphrase* ask for what those of Typed-RAG ask for, and for no more (appendices A.3
-and A.4): an answer is text alone, and the LM neither cites passages nor may say that they hold no answer.
-HANRAG's of a phrase (its table 14) is among them. One sentence is ours, that passages are quoted material, since anybody may have written them.
+and A.4): an answer is text alone, and the LM neither cites passages nor may say that they hold no answer. HANRAG's of
+a phrase (its table 14) is among them. One sentence is ours, that passages are quoted material, since anybody may have
+written them.
 """
 
 from collections.abc import Mapping

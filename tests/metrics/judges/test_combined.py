@@ -25,6 +25,7 @@ REFERENCES = (
 )
 RIGHT = "Napoleon Bonaparte died in May 1821; the cause was cancer of the stomach."
 FABRICATED = "Napoleon Bonaparte died in June 1834; the cause was a wound from Moscow."
+COMBINED = Linkage(make="combined")
 EXAMPLE = dspy.Example(id="q1", question=QUESTION, references=REFERENCES).with_inputs("question")
 
 
@@ -37,15 +38,6 @@ def _shared_words(monkeypatch):
         return [len(words & set(o.lower().split())) / len(words | set(o.lower().split())) for o in others]
 
     monkeypatch.setattr("typedrag.metrics.judges.combined.cosines", share)
-
-
-@pytest.fixture(scope="module")
-def _minilm() -> None:
-    models.fetch("all-minilm-l6-v2")
-
-
-def linkage(**options):
-    return Linkage(make="combined", **options)
 
 
 @pytest.mark.usefixtures("_shared_words")
@@ -74,9 +66,9 @@ def test_a_model_adds_up_standardized_features_and_takes_the_mean_of_what_is_mis
     assert LogisticModel.load(tmp_path / "model.json") == model
 
 
-@pytest.mark.usefixtures("_minilm")
 def test_a_right_answer_is_worth_more_than_its_fabrication_and_than_one_off_the_subject():
-    found = [linkage()(EXAMPLE, dspy.Prediction(answer=text)) for text in (RIGHT, FABRICATED, "Bread rises by yeast.")]
+    models.fetch("all-minilm-l6-v2")
+    found = [COMBINED(EXAMPLE, dspy.Prediction(answer=text)) for text in (RIGHT, FABRICATED, "Bread rises by yeast.")]
     scores = [said.score for said in found]
     assert scores[0] > 0.7 and scores[0] > scores[1] + 0.2 and scores[1] > scores[2]
     assert found[0].measures == {"quality": scores[0]}
@@ -99,8 +91,8 @@ def test_a_make_that_there_is_not_is_refused():
 
 @pytest.mark.usefixtures("_shared_words")
 def test_feedback_names_what_better_ones_say_and_what_no_reference_speaks_of():
-    said = linkage()(EXAMPLE, dspy.Prediction(answer=FABRICATED))
+    said = COMBINED(EXAMPLE, dspy.Prediction(answer=FABRICATED))
     assert "«June»" in said.feedback and "may be made up" in said.feedback
     call = PredictorCall(Role.TELLER, written=FABRICATED)
-    told = linkage().predictor_feedback(call, EXAMPLE, dspy.Prediction(answer=FABRICATED), said)
+    told = COMBINED.predictor_feedback(call, EXAMPLE, dspy.Prediction(answer=FABRICATED), said)
     assert told.startswith("The answer is worth 0.") and "Better ones say this" in told

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.metrics.scripted_judge import LogprobsEngine, scripted_judge
+from tests.metrics.scripted_judge import LogprobsEngine, scored, scripted_judge
 from typedrag.core.errors import InputError, NotMeasurable, StepFailed
 from typedrag.core.records import Passage, Reference
 from typedrag.lms.replies import use_reply_store
-from typedrag.metrics import Scored
 from typedrag.metrics.judges.linkage import (
     Convention,
     Linkage,
@@ -65,7 +64,7 @@ PREDICTION = dspy.Prediction(answer="Gas from yeast lifts the dough.")
 
 def linkage(reply, example=EXAMPLE, prediction=PREDICTION, **options):
     lm, engine = scripted_judge({RankAmongReferences: reply, PlaceAmongReferences: reply})
-    return Linkage(lm, **options)(example, prediction), engine
+    return scored(Linkage(lm, **options), example, prediction), engine
 
 
 def test_a_rank_has_its_measures_in_the_convention_of_typed_rag():
@@ -123,16 +122,9 @@ def test_without_token_probabilities_draws_are_averaged():
     assert result.details["probabilities"] == [0.25, 0.5, 0.25, 0]
 
 
-@pytest.fixture
-def kept(tmp_path):
+def test_more_draws_reuse_those_that_were_made(tmp_path):
     with use_reply_store(tmp_path / "replies"):
-        yield
-
-
-def test_more_draws_reuse_those_that_were_made(kept):
-    assert len(linkage({"rank": 2}, draws=2)[1].prompts) == 2
-    assert len(linkage({"rank": 2}, draws=2)[1].prompts) == 0
-    assert len(linkage({"rank": 2}, draws=5)[1].prompts) == 3
+        assert [len(linkage({"rank": 2}, draws=draws)[1].prompts) for draws in (2, 2, 5)] == [2, 0, 3]
 
 
 def test_token_probabilities_are_used_where_the_server_gives_them():
@@ -143,9 +135,8 @@ def test_token_probabilities_are_used_where_the_server_gives_them():
     assert result.details["probabilities"] == pytest.approx([1 / 3, 2 / 3, 0, 0])
     assert result.measures["expected_rank"] == pytest.approx(5 / 3)
     assert result.measures["expected_mrr"] == pytest.approx(1 / 3 + 2 / 3 / 2)
-    assert Linkage(lm, judge=LinkageJudge(token_probabilities=False))(EXAMPLE, PREDICTION).measures[
-        "expected_rank"
-    ] == pytest.approx(2)
+    certain = Linkage(lm, judge=LinkageJudge(token_probabilities=False))(EXAMPLE, PREDICTION)
+    assert certain.measures["expected_rank"] == pytest.approx(2)
 
 
 @given(st.lists(st.tuples(st.text(min_size=1), st.integers(0, 12)), max_size=30), st.integers(0, 99), st.data())
@@ -168,18 +159,15 @@ def test_references_are_one_a_label_in_descending_order_whatever_order_they_came
 
 def test_which_references_are_drawn_depends_on_the_seed_and_the_question():
     references = [Reference(f"{label} {i}", label) for label in range(3) for i in range(10)]
-    drawn = {
-        (name, seed): draw_references(dspy.Example(id=name, references=references), seed)
-        for name, seed in itertools.product("ab", range(5))
-    }
-    assert len(set(drawn.values())) > 5
+    pairs = itertools.product("ab", range(5))
+    assert len({draw_references(dspy.Example(id=name, references=references), seed) for name, seed in pairs}) > 5
 
 
 def test_the_summary_has_means_and_what_chance_would_give():
     short = EXAMPLE.copy(references=REFERENCES[:2])
-    scored = [linkage({"rank": rank}, example=e)[0] for rank, e in ((1, EXAMPLE), (4, EXAMPLE), (2, short))]
     metric = Linkage(scripted_judge({})[0])
-    summary = metric.summarize([Scored(s.score, s.feedback, s.measures, s.details) for s in scored])
+    ranked = ((1, EXAMPLE), (4, EXAMPLE), (2, short))
+    summary = metric.summarize([linkage({"rank": rank}, example=e)[0] for rank, e in ranked])
     assert summary["mrr"] == pytest.approx((1 + 1 / 4 + 1 / 2) / 3)
     assert summary["mpr"] == pytest.approx((100 + 25 + 50) / 3)
     assert summary["chance_mrr"] == pytest.approx(fmean([(1 + 1 / 2 + 1 / 3 + 1 / 4) / 4] * 2 + [3 / 4]))
@@ -218,13 +206,14 @@ LONG = (
 FOUND = (Passage("p1", "In dough, gluten forms a net which holds the bubbles."), Passage("p2", "Salt tastes good."))
 
 
-def heard(call, rank=3, references=LONG, passages=FOUND, answer="Yeast turns sugar into gas. Ovens get very hot."):
+WRITTEN = "Yeast turns sugar into gas. Ovens get very hot."
+
+
+def heard(call, rank=3, passages=FOUND):
     lm, _ = scripted_judge({RankAmongReferences: {"rank": rank}})
-    metric, example = Linkage(lm), EXAMPLE.copy(references=references)
-    prediction = dspy.Prediction(answer=answer, passages=passages)
-    found = metric(example, prediction)
-    scored = Scored(found.score, found.feedback, found.measures, found.details)
-    return metric.predictor_feedback(call, example, prediction, scored)
+    metric, example = Linkage(lm), EXAMPLE.copy(references=LONG)
+    prediction = dspy.Prediction(answer=WRITTEN, passages=passages)
+    return metric.predictor_feedback(call, example, prediction, scored(metric, example, prediction))
 
 
 def test_who_writes_queries_hears_of_what_no_passage_says():
@@ -239,9 +228,7 @@ def test_who_writes_queries_hears_of_what_no_passage_says():
 
 def test_who_answers_hears_of_what_its_sources_say_and_it_does_not():
     sources = tuple(p.text for p in FOUND)
-    said = heard(
-        PredictorCall(Role.ANSWERER, sources=sources, written="Yeast turns sugar into gas. Ovens get very hot.")
-    )
+    said = heard(PredictorCall(Role.ANSWERER, sources=sources, written=WRITTEN))
     assert "its sources too, but it does not: «Gluten is a net that holds bubbles.»" in said
     assert "Salt" not in said and "kitchens" not in said  # it could not know
     assert "No better one says: «Ovens get very hot.»" in said

@@ -5,14 +5,14 @@ import dspy
 import numpy as np
 import pytest
 
-from tests.metrics.scripted_judge import LogprobsEngine, scripted_judge
+from tests.metrics.scripted_judge import LogprobsEngine, scored, scripted_judge
 from tests.scripted import scripted
 from typedrag.core.errors import InputError, NotMeasurable, StepFailed
 from typedrag.core.question_types import SubQuestionType
 from typedrag.core.records import Reference, SubQuestion
 from typedrag.lms.adapter import SchemaAdapter
 from typedrag.lms.replies import use_reply_store
-from typedrag.metrics import Preference, Scored
+from typedrag.metrics import Preference
 from typedrag.metrics.judges.preference import (
     GRID,
     PairwiseJudge,
@@ -28,7 +28,7 @@ from typedrag.signatures.sub_question_coverage import (
     DecomposeIntoSubQuestions,
     FindAnsweringSentences,
     TypeSubQuestions,
-)
+)  # fmt: skip
 
 QUESTION = "Why does bread rise?"
 GOOD, BAD = "Yeast makes gas.", "It likes to."
@@ -104,11 +104,8 @@ def pairs(n: int, weights: tuple[float, float, float], noise: float = 0.0, seed:
     return np.array(differences)
 
 
-def test_the_grid_has_all_weights_but_none_at_all():
-    assert GRID.shape == (124, 3)
-
-
 def test_weights_that_people_go_by_are_found():
+    assert GRID.shape == (124, 3)  # all weights, but none at all
     differences = pairs(300, (1.0, 0.5, -1.0))
     core, background, follow_up = best_weights(differences)
     assert (background / core, follow_up / core) == (0.5, -1.0)
@@ -161,7 +158,7 @@ def compared(first: str, second: str, preference: float, question: str = "Why do
 
 def measured(example: dspy.Example, **options):
     lm, engine = scripted_judge(REPLIES)
-    return Preference(lm, coverage={"cite": "sentences"}, **options)(example, ANYTHING), engine
+    return scored(Preference(lm, coverage={"cite": "sentences"}, **options), example, ANYTHING), engine
 
 
 @pytest.mark.parametrize(
@@ -200,13 +197,11 @@ def test_an_lm_that_always_likes_the_first_is_a_coin_toss():
 
 
 def test_over_all_questions_weights_are_found_anew():
-    scored = []
+    found = []
     for n in range(10):
         example = compared("yeast", "gas", 1.0, question=f"Why does bread {n} rise?")
-        result, _ = measured(example)
-        scored.append(Scored(result.score, measures=result.measures, details=result.details))
-    lm, _ = scripted_judge(REPLIES)
-    whole = Preference(lm).over_all(scored)
+        found.append(measured(example)[0])
+    whole = Preference(scripted_judge(REPLIES)[0]).over_all(found)
     assert whole["cross_validated"] == 1.0
     assert whole["best_background"] > whole["best_core"]
     assert whole.keys() == {"cross_validated", "best_core", "best_background", "best_follow_up"}

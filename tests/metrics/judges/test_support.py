@@ -7,13 +7,7 @@ from tests.scripted import scripted
 from typedrag.core.errors import InputError, StepFailed, Unavailable
 from typedrag.lms import models
 from typedrag.lms.replies import use_reply_store
-from typedrag.metrics.judges.support import (
-    EmbeddingSupport,
-    LMSupport,
-    NLISupport,
-    open_support,
-    particulars,
-)
+from typedrag.metrics.judges.support import EmbeddingSupport, LMSupport, NLISupport, open_support, particulars
 from typedrag.signatures.judging import JudgeSupport, SupportVerdict
 
 SUPPORTED, CONTRADICTED, NOT_STATED = SupportVerdict
@@ -76,14 +70,8 @@ def test_a_make_that_there_is_not_is_refused(spec) -> None:
         open_support(spec)
 
 
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory) -> Path:
-    """A cross-encoder of random weights whose classes say entailment only, whatever it reads."""
-    folder = tmp_path_factory.mktemp("models")
-    return _tiny_model(folder / "nli", {0: "Contradiction", 1: "ENTAILMENT", 2: "neutral"}, likeliest=1)
-
-
-def _tiny_model(folder: Path, labels: dict[int, str], likeliest: int) -> Path:
+def _tiny_model(folder: Path, labels: dict[int, str], likeliest: int) -> NLISupport:
+    """A cross-encoder of random weights that finds the same class likeliest, whatever it reads."""
     import torch
     from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
@@ -100,23 +88,23 @@ def _tiny_model(folder: Path, labels: dict[int, str], likeliest: int) -> Path:
         model.classifier.bias[likeliest] += 100
     model.save_pretrained(folder)
     BertTokenizerFast(vocab_file=str(folder / "vocab.txt"), model_max_length=32).save_pretrained(folder)
-    return folder
+    return NLISupport(str(folder))
 
 
-def test_the_labels_of_an_nli_model_are_those_of_its_configuration(tiny, tmp_path) -> None:
-    told = NLISupport(str(tiny)).verdicts("Why?", ["Yeast makes gas.", "Gas."], ["Yeast makes gas.", "No."])
-    assert told == [SUPPORTED, SUPPORTED]
-    other = _tiny_model(tmp_path / "other", {0: "entailment", 1: "neutral", 2: "contradiction"}, likeliest=2)
-    assert NLISupport(str(other)).verdicts("Why?", ["Yeast makes gas."], ["Yeast makes gas."]) == [CONTRADICTED]
-    neutral = _tiny_model(tmp_path / "neutral", {0: "entailment", 1: "neutral", 2: "contradiction"}, likeliest=1)
-    assert NLISupport(str(neutral)).verdicts("Why?", ["Yeast makes gas."], ["Yeast makes gas."]) == [NOT_STATED]
-    assert NLISupport(str(tiny)).verdicts("Why?", [], ["Yeast makes gas."]) == []
+def test_the_labels_of_an_nli_model_are_those_of_its_configuration(tmp_path) -> None:
+    model = _tiny_model(tmp_path / "nli", {0: "Contradiction", 1: "ENTAILMENT", 2: "neutral"}, likeliest=1)
+    sentences, sources = ["Yeast makes gas.", "Gas."], ["Yeast makes gas.", "No."]
+    assert model.verdicts("Why?", sentences, sources) == [SUPPORTED] * 2 and model.verdicts("Why?", [], sources) == []
+    labels = {0: "entailment", 1: "neutral", 2: "contradiction"}
+    for likeliest, verdict in ((2, CONTRADICTED), (1, NOT_STATED)):
+        other = _tiny_model(tmp_path / verdict.name, labels, likeliest)
+        assert other.verdicts("Why?", sentences, sources) == [verdict] * 2
 
 
 def test_what_is_no_nli_model_is_refused(tmp_path) -> None:
     ranker = _tiny_model(tmp_path / "ranker", {0: "relevant", 1: "other"}, likeliest=0)
     with pytest.raises(InputError, match="relevant, other"):
-        NLISupport(str(ranker)).verdicts("Why?", ["Yeast."], BREAD)
+        ranker.verdicts("Why?", ["Yeast."], BREAD)
     with pytest.raises(Unavailable, match="nowhere"):
         NLISupport("/nowhere").verdicts("Why?", ["Yeast."], BREAD)
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.metrics.scripted_judge import scripted_judge
+from tests.metrics.scripted_judge import scored, scripted_judge
 from typedrag.core.errors import InputError, NotMeasurable
 from typedrag.core.records import NOT_IN_COLLECTION, Answered, Passage, Reference
 from typedrag.datasets import load_dataset
@@ -40,8 +40,7 @@ class Told(Support):
 
 
 def score(example: dspy.Example, answer: str, scorer: dspy.LM | None = None, make: str = "auto", **fields) -> Scored:
-    said = build_metric("truthfulness", scorer, make=make)(example, dspy.Prediction(answer=answer, **fields))
-    return Scored(said.score, said.feedback, said.measures, said.details)
+    return scored(build_metric("truthfulness", scorer, make=make), example, dspy.Prediction(answer=answer, **fields))
 
 
 def supported(told: dict[str, SupportVerdict], example: dspy.Example = NO_GOLD, **fields) -> tuple[Scored, list[str]]:
@@ -64,21 +63,20 @@ def supported(told: dict[str, SupportVerdict], example: dspy.Example = NO_GOLD, 
     ],
 )
 def test_right_one_unknown_zero_wrong_minus_one(answer, fields, truthfulness, right, wrong, not_answered) -> None:
-    scored = score(SHORT, answer, **fields)
-    assert scored.measures == {
-        "truthfulness": truthfulness, "right": right, "wrong": wrong, "not_answered": not_answered
-    }  # fmt: skip
-    assert scored.score == (truthfulness + 1) / 2
-    assert tuple(scored.measures) == Truthfulness.measures
+    found = score(SHORT, answer, **fields)
+    assert tuple(found.measures.items()) == tuple(
+        zip(Truthfulness.measures, (truthfulness, right, wrong, not_answered), strict=True)
+    )
+    assert found.score == (truthfulness + 1) / 2
 
 
 @pytest.mark.parametrize(("grade", "right", "wrong"), [(2, 1, 0), (1, 0.5, 0), (0, 0, 1)])
 @pytest.mark.parametrize("make", ["auto", "lm"])
 def test_a_long_gold_answer_is_compared_by_the_judge(make, grade, right, wrong) -> None:
     lm, engine = scripted_judge({GradeEquivalence: {"grade": grade}})
-    scored = score(LONG, "He wrote it down first.", lm, make)
-    assert (scored.measures["right"], scored.measures["wrong"]) == (right, wrong)
-    assert scored.measures["truthfulness"] == right - wrong and scored.details["by"] == "equivalence"
+    found = score(LONG, "He wrote it down first.", lm, make)
+    assert (found.measures["right"], found.measures["wrong"]) == (right, wrong)
+    assert found.measures["truthfulness"] == right - wrong and found.details["by"] == "equivalence"
     assert LONG.answers[0] in engine.prompts[0][1]
 
 
@@ -97,11 +95,11 @@ def test_support_counts_what_is_supported_and_against_it_what_is_contradicted() 
         "It was found in 1999.": SupportVerdict.CONTRADICTED,
         "Bread is old.": SupportVerdict.NOT_STATED,
     }
-    scored, _ = supported(told, passages=PASSAGES)
-    assert scored.measures == {"truthfulness": 0.25, "right": 0.5, "wrong": 0.25, "not_answered": 0}
-    assert scored.score == 0.625
-    assert scored.details["sentences"] == [[sentence, verdict.value] for sentence, verdict in told.items()]
-    assert "Contradicted: «It was found in 1999.»" in scored.feedback and "«Bread is old.»" in scored.feedback
+    found, _ = supported(told, passages=PASSAGES)
+    assert found.measures == {"truthfulness": 0.25, "right": 0.5, "wrong": 0.25, "not_answered": 0}
+    assert found.score == 0.625
+    assert found.details["sentences"] == [[sentence, verdict.value] for sentence, verdict in told.items()]
+    assert "Contradicted: «It was found in 1999.»" in found.feedback and "«Bread is old.»" in found.feedback
 
 
 @pytest.mark.parametrize(
@@ -150,9 +148,9 @@ def test_without_gold_reference_and_passage_there_is_nothing_to_measure_by() -> 
 )
 def test_each_predictor_hears_what_it_can_mend(role, sources, said) -> None:
     metric, prediction = Truthfulness(), dspy.Prediction(answer="Jenssen did.", passages=PASSAGES)
-    scored = metric.score(SHORT, prediction)
-    assert "Aksel Sandemose" in scored.feedback and "would have been better" in scored.feedback
-    assert said in metric.predictor_feedback(PredictorCall(role, sources=sources), SHORT, prediction, scored)
+    found = metric.score(SHORT, prediction)
+    assert "Aksel Sandemose" in found.feedback and "would have been better" in found.feedback
+    assert said in metric.predictor_feedback(PredictorCall(role, sources=sources), SHORT, prediction, found)
 
 
 def test_a_compound_answer_is_right_with_all_its_entities_alone() -> None:
@@ -170,8 +168,8 @@ def test_a_compound_answer_is_right_with_all_its_entities_alone() -> None:
 def test_a_score_is_between_0_and_1_and_follows_from_right_and_wrong(verdicts, answered, example) -> None:
     words = ("First", "Second", "Third", "Fourth", "Fifth", "Sixth")
     told = {f"{word} thing.": verdict for word, verdict in zip(words, verdicts, strict=False)}
-    scored, _ = supported(told, example, passages=PASSAGES, answered=answered)
-    measures = scored.measures
-    assert 0 <= scored.score <= 1 and scored.score == pytest.approx((measures["truthfulness"] + 1) / 2)
+    found, _ = supported(told, example, passages=PASSAGES, answered=answered)
+    measures = found.measures
+    assert 0 <= found.score <= 1 and found.score == pytest.approx((measures["truthfulness"] + 1) / 2)
     assert measures["truthfulness"] == pytest.approx(measures["right"] - measures["wrong"])
     assert measures["not_answered"] in (0, 1) and measures["right"] + measures["wrong"] + measures["not_answered"] <= 1

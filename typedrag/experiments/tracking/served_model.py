@@ -86,7 +86,7 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
         self._config = {**CONFIG, **(context.model_config or {})}
         compiled = Compiled.read(self._folder)
         source = ProgramSource(compiled.program, compiled)
-        source.check(source.options(as_published=False, overrides=self._config["options"]))
+        source.check(source.options(overrides=self._config["options"]))
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> Any:
         """Answer questions, as many at once as `threads` says.

@@ -16,9 +16,8 @@ import dspy
 from typedrag.core.errors import InputError, NotMeasurable
 from typedrag.core.records import Reference
 from typedrag.datasets.dataset import text_hash
-from typedrag.lms.asking import number_probabilities
+from typedrag.lms.asking import ask, logprob_settings, number_probabilities, with_settings
 from typedrag.metrics.judges.combined import names, quality, worths
-from typedrag.metrics.judges.judge import Judge
 from typedrag.metrics.metric import Metric, PredictorCall, Scored, listed, metric, quoted, touched, untouched
 from typedrag.signatures.demonstrations import predictor
 from typedrag.signatures.judging import PlaceAmongReferences, RankAmongReferences, with_ranks
@@ -83,6 +82,26 @@ _LOOKED_THROUGH = 30
 """The number of sentences of better references that are looked for in an answer's sources."""
 
 
+class Judge(dspy.Module):
+    """Chooses an answer of two, or a rank, and tells the probabilities of all if the server gives token probabilities.
+
+    Args:
+        retries: How often to ask again for a reply that cannot be parsed.
+        token_probabilities: Whether to ask for them. Some models of OpenAI refuse to give them.
+    """
+
+    def __init__(self, retries: int = 2, token_probabilities: bool = True) -> None:
+        super().__init__()
+        self._retries = retries
+        self.token_probabilities = token_probabilities
+
+    def choose(
+        self, step: str, predict: dspy.Module, settings: Mapping[str, Any] | None = None, **inputs: Any
+    ) -> dspy.Prediction:
+        settings = settings or (logprob_settings() if self.token_probabilities else {})
+        return ask(step, with_settings(predict, settings), retries=self._retries, **inputs).prediction
+
+
 class LinkageJudge(Judge):
     """Ranks a candidate among references, given best first: its `rank`, and the `probabilities` of all ranks if known.
 
@@ -92,10 +111,7 @@ class LinkageJudge(Judge):
     """
 
     def __init__(
-        self,
-        convention: Convention | str = Convention.TYPED_RAG,
-        retries: int = 2,
-        token_probabilities: bool = True,
+        self, convention: Convention | str = Convention.TYPED_RAG, retries: int = 2, token_probabilities: bool = True
     ) -> None:
         super().__init__(retries, token_probabilities)
         self.convention = Convention(convention)
@@ -183,39 +199,31 @@ class Linkage(Metric):
     measures = ("rank", "mrr", "mpr", "expected_rank", "expected_mrr")
     judged: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        scorer: dspy.LM | None = None,
-        *,
-        make: Make = "lm",
-        convention: str = Convention.TYPED_RAG,
-        draws: int = 1,
-        seed: int = 0,
-        max_references: int = MOST_REFERENCES,
-        judge: LinkageJudge | None = None,
-    ) -> None:
-        if make not in get_args(Make):
-            raise InputError(f"LINKAGE has no make '{make}'", f"Makes: {', '.join(get_args(Make))}")
-        self.make = make
-        super().__init__(scorer)
-        ranks = () if make == "combined" else type(self).measures
-        self.measures = ranks if make == "lm" else (*ranks, QUALITY)  # type: ignore[misc]
-        if convention not in list(Convention):
-            raise InputError(f"LINKAGE has no convention '{convention}'", f"Conventions: {', '.join(Convention)}")
-        if draws < 1:
-            raise InputError(f"{draws} draws rank nothing", "Use 1 or more")
-        if not 2 <= max_references <= MOST_REFERENCES:
-            raise InputError(f"lists of {max_references} references cannot be ranked", f"Use 2 to {MOST_REFERENCES}")
-        self.convention = Convention(convention)
-        self.draws = draws
-        self.seed = seed
-        self.max_references = max_references
-        self.judge = judge or LinkageJudge(self.convention)
-        if self.judge.convention is not self.convention:
-            raise InputError(
-                f"a judge of the convention {self.judge.convention} cannot rank by {self.convention}",
-                "Give both the same",
-            )
+    make: Make = "lm"
+    convention: str = Convention.TYPED_RAG
+    draws: int = 1
+    seed: int = 0
+    max_references: int = MOST_REFERENCES
+    judge: Any = None
+
+    def __post_init__(self) -> None:
+        if self.make not in get_args(Make):
+            raise InputError(f"LINKAGE has no make '{self.make}'", f"Makes: {', '.join(get_args(Make))}")
+        super().__post_init__()
+        ranks = () if self.make == "combined" else type(self).measures
+        self.measures = ranks if self.make == "lm" else (*ranks, QUALITY)  # type: ignore[misc]
+        if self.convention not in list(Convention):
+            raise InputError(f"LINKAGE has no convention '{self.convention}'", f"Conventions: {', '.join(Convention)}")
+        if self.draws < 1:
+            raise InputError(f"{self.draws} draws rank nothing", "Use 1 or more")
+        if not 2 <= self.max_references <= MOST_REFERENCES:
+            problem = f"lists of {self.max_references} references cannot be ranked"
+            raise InputError(problem, f"Use 2 to {MOST_REFERENCES}")
+        self._convention = Convention(self.convention)
+        self.judge = self.judge or LinkageJudge(self._convention)
+        if self.judge.convention is not self._convention:
+            problem = f"a judge of the convention {self.judge.convention} cannot rank by {self.convention}"
+            raise InputError(problem, "Give both the same")
 
     @classmethod
     def takes_scorer(cls, options: Mapping[str, Any]) -> bool:
@@ -259,7 +267,7 @@ class Linkage(Metric):
         inputs = {"question": question, "references": texts, "candidate": answer}
         first = self.judge(**inputs)
         rank: int = first.rank
-        worst = self.convention.worst_rank(len(texts))
+        worst = self._convention.worst_rank(len(texts))
         probabilities: dict[int, float] = first.probabilities
         if not probabilities:
             drawn = [rank, *(self.judge(**inputs, draw=n).rank for n in range(1, self.draws))]
@@ -291,7 +299,7 @@ class Linkage(Metric):
                 "expected_mrr": sum(p / k for k, p in probabilities.items()),
             },
             details={
-                "convention": self.convention.value,
+                "convention": self._convention.value,
                 "labels": [r.label for r in references],
                 "probabilities": list(probabilities.values()),
             },
@@ -307,7 +315,7 @@ class Linkage(Metric):
         else:
             rank = round(scored.measures["rank"])
             better = [r.text for r in references[: rank - 1]]
-            worst = self.convention.worst_rank(len(references))
+            worst = self._convention.worst_rank(len(references))
             place = f"The answer ranks {rank} of {worst} among reference answers, best first."
         if call.role is Role.SEARCHER:
             passages = [passage.text for passage in prediction.get("passages") or ()]
@@ -329,5 +337,5 @@ class Linkage(Metric):
     def over_all(self, scored: Sequence[Scored]) -> dict[str, float]:
         if self.make == "combined":
             return {}
-        chances = [chance_measures(len(s.details["labels"]), self.convention) for s in scored]
+        chances = [chance_measures(len(s.details["labels"]), self._convention) for s in scored]
         return {f"chance_{name}": fmean(one[name] for one in chances) for name in ("mrr", "mpr", "rank")}

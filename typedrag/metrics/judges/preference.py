@@ -17,8 +17,7 @@ from typedrag.core.question_types import SubQuestionType
 from typedrag.datasets.dataset import text_hash
 from typedrag.lms.asking import label_probabilities
 from typedrag.lms.trace import run_concurrently
-from typedrag.metrics.judges.judge import Judge
-from typedrag.metrics.judges.linkage import draw_references
+from typedrag.metrics.judges.linkage import Judge, draw_references
 from typedrag.metrics.metric import Metric, PredictorCall, Scored, metric
 from typedrag.metrics.sub_question_coverage import CORE_ONLY, Judged, SubQuestionCoverage, answer_coverage
 from typedrag.signatures.demonstrations import predictor

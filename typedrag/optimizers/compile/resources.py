@@ -128,7 +128,7 @@ class CompileResources:
     @cached_property
     def lms(self) -> dict[str, tuple[LMConfig, dspy.LM]]:
         """The LMs by role and their settings: `task`, `judge`, and `prompt` and `teacher` where they differ."""
-        task = self.config.lm
+        task = self.resources.config.lm
         lms = {"task": (task, self.resources.lm)}
         roles: dict[Role, LMConfig | None]
         roles = {"prompt LM": self.config.prompt_lm, "teacher LM": self.config.teacher_lm}
