@@ -89,10 +89,10 @@ def pools(
         drawn = sample(examples, limit or len(examples))
         if candidates and not making.has_sub_answers(drawn):
             raise InputError(f"the questions of {dataset} have no sub_answers", "Leave out --candidates")
-        searched = None if candidates else open_retriever(retriever, index)
         if candidates:
             built = list(making.pools_from_candidates(drawn, read_candidates(candidates), limit=pool_limit or None))
         elif making.has_sub_answers(drawn):
+            searched = open_retriever(retriever, index)
             known: dict[str, list[str]] = {}
             if aspects == "golden":
                 known = making.golden_aspects(drawn)
@@ -107,6 +107,7 @@ def pools(
             raise InputError(problem, "Leave out --aspects and --merge")
         else:
             scale = making.find_scale(loaded.examples)
+            searched = open_retriever(retriever, index)
             built = list(making.pools_from_labels(drawn, searched, scale, depth=top_k, missed=missed))
         if left_out := len(drawn) - len(built):
             say(f"{left_out} of {len(drawn)} questions have no relevant passage there, and make no pool")

@@ -279,7 +279,8 @@ class ListRankerModel(nn.Module):
         picked = states.candidates.gather(1, before.clamp(min=0)[..., None].expand(-1, -1, states.candidates.shape[2]))
         there = states.there
         if self.settings.docids:
-            start = self.encoder.get_input_embeddings().weight[self.encoder.config.eos_token_id]  # type: ignore[operator]
+            encoder: Any = self.encoder
+            start = encoder.get_input_embeddings().weight[encoder.config.eos_token_id]
             inputs = torch.where((before >= 0)[..., None], picked, start)
             there = there[:, None] & ~_chosen_before(lists, there.shape[1])
         else:
