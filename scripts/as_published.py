@@ -34,7 +34,8 @@ _ABOUT = """# As published, item by item
 
 Each row is an item of a paper: a step of an algorithm, a setting, a prompt, a metric, a dataset, a baseline or a
 table. *As published* means with `--as-published`, or in the files of [`configs/papers`](../../configs/papers); else the
-row says how typedrag differs. *Open* is what the paper does not say, with what typedrag does. *Shown by* names a test, a benchmark or a page.
+row says how typedrag differs. *Open* is what the paper does not say, with what typedrag does. *Shown by* names a test,
+a benchmark or a page.
 
 `python -m scripts.as_published` makes this page from `docs/systems/items`, and a test checks that all code
 and tests that it names exist. Somebody else would divide the papers into other items, so the counts are no grade.

@@ -95,6 +95,12 @@ DEFAULTS: dict[type[dspy.Signature], Reply] = {
         "items_compared": ["nuclear power", "wind power"],
     },
     signatures.ExtractKeywords: {"keywords": ["cycling to work", "tips"]},
+    signatures.ComparisonPlainly: {
+        "is_comparison": True,
+        "purpose": "differences",
+        "items_compared": ["nuclear power", "wind power"],
+    },
+    signatures.KeywordsPlainly: {"keywords": ["cycling to work", "tips"]},
     signatures.DecomposeReason: {
         "sub_queries": ["Does cold dough make bread dense?", "Does too much flour make bread heavy?"]
     },
@@ -179,6 +185,7 @@ DEFAULTS: dict[type[dspy.Signature], Reply] = {
             signatures.AggregateReasons,
             signatures.ArrangeSteps,
             signatures.MediatePerspectives,
+            signatures.MediatePlainly,
             signatures.AnswerWithoutPassages,
             signatures.ReplyToRemark,
             signatures.AnswerFromSubAnswers,

@@ -107,6 +107,7 @@ def test_experience_search():
     assert run(question)[1].calls[0][0] == [f"{question} cycling to work tips"]
     assert run(question, experience_search="keywords")[1].calls[0][0] == ["cycling to work tips"]
     assert run(question, experience_search="question")[1].calls[0][0] == [question]
+    assert run(question, experience_search="each")[1].calls[0][0] == ["cycling to work", "tips"]
 
 
 def test_retries():

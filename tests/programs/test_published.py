@@ -23,6 +23,7 @@ from typedrag.retrieval import build_index
 
 SAMPLED = {"temperature": 0.8, "top_p": 0.95, "max_tokens": 512}
 EACH = ["AnswerPlainly", "AnswerPlainly"]
+EXPERIENCE = "What are the best tips for cycling to work every day?"
 FACTOID, REMARK = "What is the capital of France?", "Thanks a lot!"
 
 
@@ -37,11 +38,11 @@ def ask(question, replies=None, name="typed_rag", **options):
     ("question", "asked"),
     [
         (QuestionType.EVIDENCE_BASED.example, ["AnswerPlainly"]),
-        (QuestionType.COMPARISON.example, ["FrameComparison", "ComparePlainly"]),
-        ("What are the best tips for cycling to work every day?", ["ExtractKeywords", "AnswerPlainly"]),
+        (QuestionType.COMPARISON.example, ["ComparisonPlainly", "ComparePlainly"]),
+        (EXPERIENCE, ["KeywordsPlainly", "AnswerPlainly"]),
         (QuestionType.REASON.example, ["ParaphraseReason", *EACH, "AggregateParaphrases"]),
         (QuestionType.INSTRUCTION.example, ["ParaphraseInstruction", *EACH, "AggregateParaphrases"]),
-        (QuestionType.DEBATE.example, ["FrameSides", *EACH, "MediatePerspectives"]),
+        (QuestionType.DEBATE.example, ["FrameSides", *EACH, "MediatePlainly"]),
         (FACTOID, ["AnswerPlainly"]),
         (REMARK, ["AnswerPlainly"]),
     ],
@@ -62,6 +63,30 @@ def test_its_prompts_show_as_many_demonstrations_as_the_figures():
         "strategies['experience'].extract_keywords": 1,
         "strategies['debate'].decomposer": 1,
     }
+
+
+def test_keywords_and_compared_items_have_no_limits_and_one_item_is_enough():
+    many = [f"thing {n} {'of many that are compared ' * 3}".strip() for n in range(9)]
+    replies = {s.ComparisonPlainly: {"is_comparison": True, "purpose": "superiority", "items_compared": many}}
+    _, _, retriever = ask(QuestionType.COMPARISON.example, replies)
+    assert [query for queries, _ in retriever.batches for query in queries] == many
+    replies[s.ComparisonPlainly]["items_compared"] = many[:1]
+    answer, engine, _ = ask(QuestionType.COMPARISON.example, replies)
+    assert engine.asked()[-1] == "ComparePlainly" and not answer.fallback
+    _, _, retriever = ask(EXPERIENCE, {s.KeywordsPlainly: {"keywords": many}})
+    assert [query for queries, _ in retriever.batches for query in queries] == many
+
+
+def test_the_mediator_reads_the_topic_and_the_answers_alone():
+    _, engine, _ = ask(QuestionType.DEBATE.example)
+    name, prompt = engine.prompts[-1]
+    assert name == "MediatePlainly" and "[[ ## topic ## ]]" in prompt and "[[ ## question ## ]]" not in prompt
+
+
+def test_a_single_paraphrase_is_asked_for_again_and_then_plain_rag_answers():
+    one = {s.ParaphraseReason: {"sub_queries": ["What makes bread dense?"]}}
+    answer, engine, _ = ask(QuestionType.REASON.example, one)
+    assert engine.asked() == ["ParaphraseReason"] * 3 + ["AnswerPlainly"] and "decompose" in answer.fallback
 
 
 def test_the_debate_gate_alone_decides_whether_a_debate_may_be_none():

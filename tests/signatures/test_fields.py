@@ -134,7 +134,6 @@ def test_demonstrations_fit_their_signature(signature):
         for name, field in signature.output_fields.items():
             TypeAdapter(field.annotation).validate_python(demonstration[name], context=AS_ASKED_FOR)
     assert predictor(signature).demos == written
-    assert predictor(signature, stories=False).demos == written[:1]
 
 
 @pytest.mark.parametrize("text", ["酵母使面包发起来" * 2000, "ขนมปัง" * 3000, "U3VyZSwg" * 2000, "a" * 20000])

@@ -280,7 +280,8 @@ class Options(BaseModel):
     """How the LM is asked for an answer: to choose the passages that help, say whether they hold one, and write in the
     way that the question's type asks for; or, as Typed-RAG does (figures 8, 9 and 11), by no more than the passages and
     the question, PreQRAG's in its paper's words and RichRAG's in those of its authors' code. A plain answer cites
-    nothing, and nothing says whether the passages hold it."""
+    nothing, and nothing says whether the passages hold it. With `plain` comparisons and keywords are asked for, and
+    debates mediated, by the paper's prompts, too (figures 10, 12 and 16)."""
     decompose: DecomposeOptions = DecomposeOptions()
     """The question types that `typed_rag` answers by their own strategies."""
     max_sub_queries: Annotated[PositiveInt, Parameter(1, 5)] = 5
@@ -319,10 +320,10 @@ class Options(BaseModel):
     comparison_search: Annotated[Literal["items", "joined"], Parameter()] = "joined"
     """What is sent to the retriever for a comparison: each item by itself (Typed-RAG, section 3.2), or the
     question, and the question joined with each item, since an item's name alone is ambiguous."""
-    experience_search: Annotated[Literal["keywords", "joined", "question"], Parameter()] = "joined"
-    """What is sent to the retriever for an experience question: the keywords (Typed-RAG, section
-    3.3), the question and the keywords, since a keyword such as "tips" matches anything, or the question alone (the
-    authors' code). Passages are always reranked by the keywords."""
+    experience_search: Annotated[Literal["each", "keywords", "joined", "question"], Parameter()] = "joined"
+    """What is sent to the retriever for an experience question: each keyword by itself (Typed-RAG, section 3.3 and
+    figure 2), all in one query, the question and the keywords, since a keyword such as "tips" matches anything, or the
+    question alone (the authors' code). Passages are always reranked by the keywords."""
     rerank_everywhere: Annotated[bool, Parameter()] = True
     """Whether a reranker is also used where the paper's figure 2 has none: for evidence-based
     questions and single sub-queries."""
@@ -484,7 +485,7 @@ _TYPED_RAG = Options(
     instruction=EACH_ANSWERED,
     debate=EACH_ANSWERED,
     comparison_search="items",
-    experience_search="keywords",
+    experience_search="each",
     rerank_everywhere=False,
     rerank_candidates=5,  # K passages a query, of which the reranker keeps K (figure 2)
     score_cutoff=0,

@@ -97,7 +97,9 @@ def combine_answers(
 ) -> str:
     """One answer that the LM combines from those to parts; `otherwise` if that fails, recorded as `fallback`."""
     try:
-        reply = ask(step, predict, retries=retries, question=question, **inputs)
+        known = {"question": question, **inputs}
+        read = {name: value for name, value in known.items() if name in predict.signature.input_fields}
+        reply = ask(step, predict, retries=retries, **read)
     except StepFailed as failure:
         record_fallback(failure, fallback)
         return otherwise

@@ -89,6 +89,16 @@ DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example] = {
         question="Which Greek islands would you recommend for a quiet week in spring?",
         keywords=["Greek islands", "quiet", "spring", "recommended"],
     ),
+    typed_rag.ComparisonPlainly: dspy.Example(
+        question="Do oil paints or watercolours suit a beginner better?",
+        is_comparison=True,
+        purpose="superiority",
+        items_compared=["oil paints for beginners", "watercolours for beginners"],
+    ),
+    typed_rag.KeywordsPlainly: dspy.Example(
+        question="Which Greek islands would you recommend for a quiet week in spring?",
+        keywords=["Greek islands", "quiet", "spring"],
+    ),
     typed_rag.DecomposeReason: dspy.Example(
         question="Why did so many knights stop wearing full armour?",
         sub_queries=[
@@ -218,14 +228,8 @@ STORIES: dict[type[dspy.Signature], dspy.Example] = {
 """A second demonstration, for the stories in which people put their questions."""
 
 
-def predictor(signature: type[dspy.Signature], *, stories: bool = True) -> dspy.Predict:
-    """A `dspy.Predict` of a signature, with the demonstrations written for it, if any.
-
-    Args:
-        signature: The signature.
-        stories: Whether a demonstration of `STORIES` is among them; the paper has one for each prompt.
-    """
+def predictor(signature: type[dspy.Signature]) -> dspy.Predict:
+    """A `dspy.Predict` of a signature, with the demonstrations written for it, if any."""
     predict = dspy.Predict(signature)
-    kinds = (DEMONSTRATIONS, STORIES) if stories else (DEMONSTRATIONS,)
-    predict.demos = [written[signature] for written in kinds if signature in written]
+    predict.demos = [written[signature] for written in (DEMONSTRATIONS, STORIES) if signature in written]
     return predict

@@ -130,9 +130,15 @@ def _ask_for_two(schema: dict[str, Any]) -> None:
 
 
 class SubQueries(Listed[str]):
-    """Up to 5 sub-queries, none where one search is enough; the paper has 2 to 5 (Typed-RAG, figures 13 and 14)."""
+    """Up to 5 sub-queries, none where one search is enough."""
 
     root: Annotated[list[Question], Field(max_length=5)]
+
+
+class Paraphrases(Listed[str]):
+    """2 to 5 sub-queries (Typed-RAG, figures 13 and 14)."""
+
+    root: Annotated[list[Question], Field(min_length=2, max_length=5)]
 
 
 class Variants(Listed[str]):
@@ -169,15 +175,21 @@ class JoinedQuestion(_Text):
 
 
 class Keywords(Listed[str]):
-    """1 to 8 keywords (Typed-RAG, figure 12)."""
+    """1 to 8 keywords."""
 
     root: Annotated[list[Phrase], Field(min_length=1, max_length=8)]
 
 
 class Items(Listed[str]):
-    """The items of a comparison, up to 5 (Typed-RAG, figure 10)."""
+    """The items of a comparison, up to 5."""
 
     root: Annotated[list[Phrase], Field(max_length=5)]
+
+
+class Phrases(Listed[str]):
+    """Any number of phrases, as the paper has keywords and compared items (Typed-RAG, figures 10 and 12)."""
+
+    root: list[Annotated[str, StringConstraints(pattern=r"^[^\n]+$")]]
 
 
 class Citations(Listed[int]):
@@ -196,6 +208,8 @@ def _one_for_each_criterion(findings: list[Any]) -> list[Any]:
 Purpose = Literal["how they differ", "what they share", "which is better"]
 """The purpose of a comparison: the paper's difference, similarity and superiority (Typed-RAG, section 3.2), in words by
 which a small LM tells them apart."""
+PlainPurpose = Literal["differences", "similarities", "superiority"]
+"""The purposes in the paper's words (Typed-RAG, figure 10)."""
 
 
 class Finding(_Output):

@@ -15,7 +15,10 @@ from typedrag.signatures import answering
 from typedrag.signatures.fields import (
     Items,
     Keywords,
+    Paraphrases,
     PerspectiveAnswer,
+    Phrases,
+    PlainPurpose,
     PromptPassage,
     Purpose,
     QuestionAnswer,
@@ -151,8 +154,8 @@ class ComparePlainly(dspy.Signature):
 
     passages: list[PromptPassage] = dspy.InputField()
     question: str = dspy.InputField()
-    purpose: Purpose = dspy.InputField()
-    items_compared: Items = dspy.InputField()
+    purpose: PlainPurpose = dspy.InputField()
+    items_compared: Phrases = dspy.InputField()
     answer: str = dspy.OutputField()
 
 
@@ -168,6 +171,38 @@ class TellPlainly(dspy.Signature):
     """Give an answer to the question."""
 
     question: str = dspy.InputField()
+    answer: str = dspy.OutputField()
+
+
+@plays(Role.SEARCHER, module="comparison-frame")
+class ComparisonPlainly(dspy.Signature):
+    """Find out whether a question compares two or more things, or contrasts them, to see what is alike or
+    different. If it does, name the kind of the comparison, and what is compared, as specific phrases that hold
+    their context."""
+
+    question: str = dspy.InputField()
+    is_comparison: bool = dspy.OutputField()
+    purpose: PlainPurpose = dspy.OutputField()
+    items_compared: Phrases = dspy.OutputField()
+
+
+@plays(Role.SEARCHER, module="keyword-extractor")
+class KeywordsPlainly(dspy.Signature):
+    """A question asks for advice or recommendations on something. Find out on which topic experience is to be
+    gathered, and pick out the key entities of the question that help to answer it as it is meant."""
+
+    question: str = dspy.InputField()
+    keywords: Phrases = dspy.OutputField()
+
+
+@plays(Role.COMBINER, module="debate-mediator")
+class MediatePlainly(dspy.Signature):
+    """You mediate a debate. Sum up what its participants answered, each from a perspective, with an eye on the topic
+    and on every view: fair, balanced and short, with the key points and where opinions are opposed. Put it as a
+    direct answer that speaks of no debate and no participants."""
+
+    topic: str = dspy.InputField()
+    perspectives: list[PerspectiveAnswer] = dspy.InputField()
     answer: str = dspy.OutputField()
 
 
@@ -187,8 +222,11 @@ PLAIN: Mapping[type[dspy.Signature], type[dspy.Signature]] = {
     answering.AnswerComparison: ComparePlainly,
     answering.AnswerInPhrase: AnswerInPhrasePlainly,
     answering.AnswerWithoutPassages: TellPlainly,
+    FrameComparison: ComparisonPlainly,
+    ExtractKeywords: KeywordsPlainly,
+    MediatePerspectives: MediatePlainly,
 }
-"""The plain prompt in the place of each of ours: one does for all types but comparisons."""
+"""The plain prompt in the place of each of ours: one answers all types but comparisons."""
 
 
 @plays(Role.SEARCHER, module="reason-sub-queries")
@@ -197,7 +235,7 @@ class ParaphraseReason(dspy.Signature):
     after, each in other words and another sentence structure."""
 
     question: str = dspy.InputField()
-    sub_queries: SubQueries = dspy.OutputField()
+    sub_queries: Paraphrases = dspy.OutputField()
 
 
 @plays(Role.SEARCHER, module="instruction-sub-queries")
@@ -206,7 +244,7 @@ class ParaphraseInstruction(dspy.Signature):
     after, each in other words and another sentence structure."""
 
     question: str = dspy.InputField()
-    sub_queries: SubQueries = dspy.OutputField()
+    sub_queries: Paraphrases = dspy.OutputField()
 
 
 @plays(Role.COMBINER, module="aggregator")

@@ -29,7 +29,7 @@ from typedrag.programs.sub_queries import (
     question_answers,
     topic_similarity,
 )
-from typedrag.retrieval import round_robin
+from typedrag.retrieval import reciprocal_rank_fusion, round_robin
 from typedrag.signatures import AnswerFromPassages, answering, predictor, typed_rag
 from typedrag.signatures.fields import PerspectiveAnswer
 from typedrag.text.words import content_words
@@ -67,7 +67,7 @@ class Comparison(Retrieving):
     answers_by = answering.AnswerComparison
 
     def build(self) -> None:
-        self.frame = predictor(typed_rag.FrameComparison, stories=self.options.answer_prompt == "cited")
+        self.frame = predictor(answer_signature(typed_rag.FrameComparison, self.options))
 
     def forward(self, question: str) -> dspy.Prediction:
         reply = ask("decompose", self.frame, retries=self.options.retries, question=question)
@@ -75,9 +75,9 @@ class Comparison(Retrieving):
         items = list(dict.fromkeys(item.strip() for item in frame.items_compared.root if item.strip()))
         parts = f"{frame.purpose}: {'; '.join(items)}"
         add_step(Step("decompose", question, parts, seconds=reply.seconds, usage=reply.usage))
-        if not frame.is_comparison or len(items) < 2:
-            raise StepFailed("decompose", "no comparison of two or more items was found in the question")
         joined = self.options.comparison_search == "joined"
+        if not frame.is_comparison or len(items) < (2 if joined else 1):  # the authors' code asks for one
+            raise StepFailed("decompose", "no comparison of two or more items was found in the question")
         queries = [question, *(f"{question} {item}" for item in items)] if joined else items
         passages = self.pool(question, self.search(queries, rerank=True))
         compared = {"purpose": frame.purpose, "items_compared": frame.items_compared}
@@ -87,13 +87,13 @@ class Comparison(Retrieving):
 class Experience(Retrieving):
     """keywords ─► retrieve ─► rerank by the keywords ─► answer   (section 3.3)
 
-    All keywords make one query: one such as "best" finds nothing of use by itself.
+    By default all keywords make one query: one such as "best" finds nothing of use by itself.
     """
 
     answers_by = answering.AnswerExperience
 
     def build(self) -> None:
-        self.extract_keywords = predictor(typed_rag.ExtractKeywords, stories=self.options.answer_prompt == "cited")
+        self.extract_keywords = predictor(answer_signature(typed_rag.ExtractKeywords, self.options))
 
     def forward(self, question: str) -> dspy.Prediction:
         reply = ask("decompose", self.extract_keywords, retries=self.options.retries, question=question)
@@ -101,8 +101,14 @@ class Experience(Retrieving):
         add_step(Step("decompose", question, keywords, seconds=reply.seconds, usage=reply.usage))
         if not keywords:
             raise StepFailed("decompose", "no keywords were found in the question")
-        queries = {"joined": f"{question} {keywords}", "keywords": keywords, "question": question}
-        [passages] = self.search([queries[self.options.experience_search]], rerank=True)
+        queries = {
+            "joined": [f"{question} {keywords}"],
+            "keywords": [keywords],
+            "each": list(dict.fromkeys(reply.prediction.keywords.root)),
+            "question": [question],
+        }
+        rankings = self.search(queries[self.options.experience_search], rerank=True)
+        passages = rankings[0] if len(rankings) == 1 else reciprocal_rank_fusion(rankings)
         best = self.rerank(keywords, passages, self.options.top_k)
         return self.final_answer(self.answer, question, best)
 
