@@ -61,9 +61,10 @@ def answer_signature(
     chosen = _IN_PHRASE[signature] if phrase else signature
     if options.answer_prompt == "plain":
         chosen = _PLAIN.get(chosen, chosen)
-    if phrase or options.answer_words is None or signature in (AnswerSubQuery, AnswerFromPerspective):
+    written = chosen.output_fields.get("answer")  # prompts that frame a question write none
+    if phrase or not (options.answer_words and written) or signature in (AnswerSubQuery, AnswerFromPerspective):
         return chosen
-    length, usual = f"about {options.answer_words} words", chosen.output_fields["answer"].json_schema_extra["desc"]
+    length, usual = f"about {options.answer_words} words", written.json_schema_extra["desc"]
     text, replaced = re.subn("one (to three|or two) paragraphs", length, usual)
     return chosen.with_updated_fields("answer", desc=text if replaced else length)
 
