@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 
 import dspy
 import psutil
@@ -29,11 +30,10 @@ from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Answer
 from typedrag.datasets import sample_questions
 from typedrag.experiments import AskedQuestion, MetricResult, Outcome, answer_questions
-from typedrag.experiments.config import LMConfig
-from typedrag.experiments.executors import AskJob
-from typedrag.experiments.loading import program_source
+from typedrag.experiments.config import DatasetConfig, EvaluationConfig, LMConfig, ProgramConfig
+from typedrag.experiments.executors import ProgramJob
 from typedrag.experiments.ray_pool import JobSpec, RayPool, connect
-from typedrag.retrieval import open_retriever
+from typedrag.experiments.resources import Resources
 
 WORKERS, EACH, QUESTIONS, DELAY = (1, 2, 4), 4, 16, 2.0
 QUICK = 0.5
@@ -131,10 +131,10 @@ def measure(delay: float, questions: int) -> Iterator[Claim]:
 
 def work_at(api_base: str) -> JobSpec:
     """The work of the workers, with an LM at this address."""
-    source = program_source("typed_rag")
-    options, identity = source.options(), open_retriever("bm25").identity
-    lm = LMConfig(spec=f"vllm:{MODEL}", api_base=api_base)
-    return AskJob(source, options, None, None, identity, "none", lm).with_environment()
+    program, lm = ProgramConfig(program="typed_rag"), LMConfig(spec=f"vllm:{MODEL}", api_base=api_base)
+    data = DatasetConfig(name="questions")
+    config = EvaluationConfig(programs=(program,), lm=lm, dataset=data, metrics=())
+    return ProgramJob.of(Resources(config, Path()), program)
 
 
 def main() -> None:

@@ -224,7 +224,7 @@ def test_workers_are_told_the_address_that_follows_the_spec(server, tmp_path, mo
     (tmp_path / "questions.txt").write_text("Why does bread rise?\n")
     ask = ["ask", "--program", "direct_lm", "--file", str(tmp_path / "questions.txt"), "--executor", "ray"]
     done = CliRunner().invoke(cli, [*ask, "--no-cache", "--lm", f"vllm:stub@{server.api_base}"])
-    assert [(job.lm.spec, job.lm.api_base) for job in sent] == [("vllm:stub", server.api_base)]
+    assert [(job.config.lm.spec, job.config.lm.api_base) for job in sent] == [("vllm:stub", server.api_base)]
     assert done.exit_code == 0, done.stderr
     assert len(server.calls) == 1
 

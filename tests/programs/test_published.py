@@ -15,7 +15,8 @@ from typedrag.cli.main import cli
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Answer, Answered, Passage
-from typedrag.experiments.config import EvaluationConfig
+from typedrag.experiments.config import DatasetConfig, EvaluationConfig, ProgramConfig
+from typedrag.experiments.resources import Resources
 from typedrag.programs import Options, build_program, program_class
 from typedrag.programs.loading import ProgramSource
 from typedrag.programs.options import PRESETS
@@ -203,14 +204,21 @@ def test_bm25_as_published_has_the_parameters_of_the_authors_search_engine(tmp_p
     passages = [Passage("p1", "Yeast makes gas."), Passage("p2", "Air scatters light.")]
     build_index(passages, tmp_path / "stems", sources=["test"], language="en")
     build_index(passages, tmp_path / "words", sources=["test"], language="standard")
+
+    def open_retriever(program, index, **how):
+        asked = ProgramConfig(program=program, retriever="bm25", **how)
+        data = DatasetConfig(name="file")
+        config = EvaluationConfig(programs=(asked,), index=tmp_path / index, dataset=data, metrics=())
+        return Resources(config, tmp_path / "replies").retriever(asked)
+
     for program, index, warned in [
         ("typed_rag", "stems", True), ("typed_rag", "words", False), ("hanrag", "stems", False)
     ]:  # fmt: skip
         caplog.clear()
-        retriever = ProgramSource(program).open_retriever(tmp_path / index, "bm25", as_published="paper")
+        retriever = open_retriever(program, index, as_published="paper")
         assert (retriever.k1, retriever.b) == (1.2, 0.75)
         assert ("typedrag index build FILE --language standard" in caplog.text) is warned
-    usual = ProgramSource("typed_rag").open_retriever(tmp_path / "words", "bm25")
+    usual = open_retriever("typed_rag", "words")
     assert (usual.k1, usual.b, usual.manifest.analyzer) == (0.9, 0.4, "Lucene's StandardAnalyzer")
     assert ProgramSource("typed_rag").choose_bm25({"b": 0.5}, as_published="paper") == {"k1": 1.2, "b": 0.5}
     assert ProgramSource("coverage_retrieval").choose_bm25(as_published="paper") == {}

@@ -24,11 +24,10 @@ from typedrag.core import events
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import FALLBACK, Answer, Answered, Step
-from typedrag.experiments.config import EvaluationConfig, LMConfig, SpendingCaps
+from typedrag.experiments.config import DatasetConfig, EvaluationConfig, LMConfig, ProgramConfig, SpendingCaps
 from typedrag.experiments.results import Tally
 from typedrag.files.text_files import write_text
-from typedrag.lms.cost import Spending, track_calls
-from typedrag.lms.specs import split_address
+from typedrag.lms.cost import Spending
 
 if TYPE_CHECKING:
     from typedrag.experiments import AskedQuestion, Outcome
@@ -87,8 +86,7 @@ def command(
     cites. Questions can also come from --file or standard input; their answers are JSON lines, in the
     order of the questions.
     """
-    how, lm, caps = values["programs"], values["lm"], values["caps"]
-    executor = values["executor"] or "local"
+    caps, executor = values["caps"], values["executor"] or "local"
     file = questions_file or (None if question is not None or sys.stdin.isatty() else STDIN)
     wrong = (
         (question is not None and questions_file, "both a question and --file were given", "Give one of them"),
@@ -109,59 +107,49 @@ def command(
     ))  # fmt: skip
 
     from typedrag.experiments.batch import open_answers
-    from typedrag.experiments.loading import program_source
-    from typedrag.experiments.ray_pool import connect
+    from typedrag.experiments.executors import ProgramJob
+    from typedrag.experiments.ray_pool import RayPool, connect
+    from typedrag.experiments.resources import Resources, configured_options
     from typedrag.lms.client import CALLS_IN_FLIGHT, limit_calls_in_flight
-    from typedrag.lms.lm import open_lm, use_lm
+    from typedrag.lms.lm import use_lm
     from typedrag.lms.specs import default_spec
-    from typedrag.retrieval import open_reranker
 
-    spec, address = split_address(lm["spec"] or default_spec())
-    source = program_source(program_name)
-    as_published, retriever = how["as_published"], how["retriever"]
-    program_options = source.options(
-        as_published=as_published, overrides={**how["options"], **options.chosen(top_k=top_k)}
+    how = options.chosen(**values["programs"])
+    how["options"] = {**how["options"], **options.chosen(top_k=top_k)}
+    configured = ProgramConfig(program=program_name, **how)
+    lm = LMConfig(**options.chosen(**values["lm"]), cache=not no_cache)
+    parts = Resources(
+        EvaluationConfig(
+            programs=(configured,), lm=lm, index=index, dataset=DatasetConfig(name="questions"), metrics=()
+        ),
+        Path(),
     )
-    source.check_unlabelled(program_options, retriever)
-    reranker = source.choose_reranker(how["reranker"], as_published=as_published)
-    searched = source.open_retriever(index, retriever, as_published=as_published)
-    program = source.build(searched, open_reranker(reranker), program_options)
+    lm = parts.config.lm
+    source = parts.source(configured)
+    source.check_unlabelled(configured_options(configured, source), configured.retriever)
+    program = parts.program(configured)
     if question is not None and not question.strip():
         raise InputError("the question is empty", 'Write: typedrag ask "Why …?"')
-    say(f"{program_name} with {spec}" + (f" over {Path(searched.place).name}" if searched else ""))
+    over = f" over {Path(parts.retriever(configured).place).name}" if source.retrieves else ""
+    say(f"{program_name} with {lm.spec or default_spec()}{over}")
     types = {q.id: q.question_type for q in questions if q.question_type}
-    preset = source.preset(as_published)
-    own_settings = options.chosen(temperature=lm["temperature"], max_tokens=lm["max_tokens"])
-    lm_settings = {**(preset.lm if preset else {}), **own_settings}
-    identity = searched.identity if searched else {}
     settings = {
-        **source.settings,
-        "lm": spec,
-        "lm settings": lm_settings,
-        "reranker": reranker,
-        **(identity or {"index": None}),
-        "options": program_options.model_dump(mode="json"),
+        **parts.answer_settings(configured),
+        "lm settings": options.chosen(temperature=lm.temperature, top_p=lm.top_p, max_tokens=lm.max_tokens),
         **({"question types": types} if types else {}),
     }
-    opened = {"cache": not no_cache, **lm_settings}
     calls = values["calls_in_flight"] or CALLS_IN_FLIGHT
     limit_calls_in_flight(calls)
     with ExitStack() as stack:
         run = stack.enter_context(open_answers(out, questions, settings, resume=resume)) if out else None
-        stack.enter_context(use_lm(track_calls(open_lm(lm["spec"], api_base=lm["api_base"], **opened))))
+        stack.enter_context(use_lm(parts.lm))
         if question is not None:
             _answer_one(program, question, question_type, as_json=as_json, trace=trace)
             return
         answering: Program | Executor = program
         if number := stack.enter_context(connect(executor, values["workers"], threads=threads, calls=calls)):
-            from typedrag.experiments.executors import AskJob
-            from typedrag.experiments.ray_pool import RayPool
-
-            worker_lm = LMConfig(spec=spec, api_base=address or lm["api_base"], **opened)
-            job = AskJob(
-                source, program_options, retriever, index, identity, reranker, worker_lm, as_published
-            ).with_environment()
-            answering = stack.enter_context(closing(RayPool(job, number, threads=threads, calls=calls)))
+            pool = RayPool(ProgramJob.of(parts, configured), number, threads=threads, calls=calls)
+            answering = stack.enter_context(closing(pool))
         _answer_many(
             questions, out, trace=trace, program=answering, threads=threads, store=run.store if run else None,
             max_failures=max_failures, caps=SpendingCaps(**caps), on_notice=say,

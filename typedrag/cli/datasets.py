@@ -17,7 +17,7 @@ from typedrag.cli.terminal import RunsProgress, claim_file, print_json, say
 from typedrag.core.errors import InputError
 from typedrag.files.text_files import write_json_lines
 from typedrag.lms.cost import track_calls
-from typedrag.runs.work import Stages
+from typedrag.runs import Stages
 
 if TYPE_CHECKING:
     import dspy

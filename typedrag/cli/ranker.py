@@ -17,7 +17,7 @@ from typedrag.core.errors import InputError
 from typedrag.experiments.formats import format_estimate, format_p
 from typedrag.experiments.results import read_run
 from typedrag.optimizers.list_ranker.run import RankerTrainConfig
-from typedrag.runs.work import Stages
+from typedrag.runs import Stages
 
 if TYPE_CHECKING:
     import dspy

@@ -14,7 +14,7 @@ from typedrag.experiments import results
 from typedrag.experiments.answers_file import AnswersFile
 from typedrag.experiments.config import EvaluationConfig, ProgramConfig
 from typedrag.experiments.cost import Estimator, find_earlier_run
-from typedrag.experiments.executors import EvaluationJob, Executor, LocalExecutor
+from typedrag.experiments.executors import Executor, LocalExecutor, ProgramJob
 from typedrag.experiments.ray_pool import RayPool, connect
 from typedrag.experiments.resources import Resources
 from typedrag.experiments.results import ANSWERS, PlannedQuestion, Run, RunSummary, restore_run
@@ -165,7 +165,7 @@ def _executor(
         with use_reply_store(replies):
             yield LocalExecutor(program, parts.metrics)
         return
-    threads, calls, job = parts.config.threads, parts.config.calls_in_flight, EvaluationJob.of(parts, config)
+    threads, calls, job = parts.config.threads, parts.config.calls_in_flight, ProgramJob.of(parts, config)
     with closing(RayPool(job, workers, threads=threads, calls=calls, replies=replies)) as pool:
         yield pool
 

@@ -2,8 +2,8 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -11,22 +11,19 @@ import dspy
 
 from typedrag.core.call_context import use_context
 from typedrag.core.errors import RetrievalError
-from typedrag.core.parameters import Published
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Answer
 from typedrag.experiments.config import EvaluationConfig, LMConfig, ProgramConfig
-from typedrag.experiments.resources import Resources, open_metered
+from typedrag.experiments.resources import Resources
 from typedrag.experiments.results import MetricResult
 from typedrag.files.database import Tables
 from typedrag.lms.lm import use_lm
 from typedrag.lms.replies import use_reply_store
 from typedrag.lms.specs import default_spec, lm_provider
 from typedrag.metrics import Metric
-from typedrag.programs import Options, Program
+from typedrag.programs import Program
 from typedrag.programs.loading import ProgramSource
-from typedrag.retrieval import open_reranker
 from typedrag.retrieval.opening import brings_index
-from typedrag.retrieval.protocols import IndexRetriever
 
 _HEARTBEAT = 2.0  # seconds between signs of life for claimed replies; those of a lost worker are released at once
 
@@ -61,33 +58,9 @@ class LocalExecutor:
 
 
 @dataclass(frozen=True)
-class AskJob:
-    """The `JobSpec` of answering a file of questions; `identity` is that of the retriever here, empty without one."""
-
-    source: ProgramSource
-    options: Options
-    retriever: str | None
-    index: Path | None
-    identity: Mapping[str, Any]
-    reranker: str
-    lm: LMConfig
-    as_published: Published | None = None
-
-    @contextmanager
-    def __call__(self, tables: Tables, worker: str) -> Iterator[Executor]:
-        searched = self.source.open_retriever(self.index, self.retriever, as_published=self.as_published)
-        _check_same(searched, self.identity)
-        program = self.source.build(searched, open_reranker(self.reranker), self.options)
-        with use_lm(open_metered(self.lm)):
-            yield LocalExecutor(program, {})
-
-    def with_environment(self) -> Self:
-        return replace(self, index=shared_index(self.retriever, self.index), lm=_fill_in(self.lm))
-
-
-@dataclass(frozen=True)
-class EvaluationJob:
-    """The `JobSpec` of a program's run; its configuration names that program alone."""
+class ProgramJob:
+    """The `JobSpec` of a program's run, or of its answers to a file of questions; its configuration names that program
+    alone, and `identity` is that of the retriever here, empty without one."""
 
     config: EvaluationConfig
     source: ProgramSource
@@ -107,12 +80,17 @@ class EvaluationJob:
         return cls(parts.config.model_copy(update=changes), source, identity)
 
     @contextmanager
-    def __call__(self, tables: Tables, worker: str) -> Iterator[Executor]:
+    def __call__(self, replies: Tables | None, worker: str) -> Iterator[Executor]:
         [program] = self.config.programs
         parts = Resources(self.config, Path(), sources={program.program: self.source})
-        _check_same(parts.retriever(program) if self.source.retrieves else None, self.identity)
+        if self.source.retrieves and dict((retriever := parts.retriever(program)).identity) != dict(self.identity):
+            raise RetrievalError(
+                f"the index {retriever.place} of a worker is not the one where the run was begun",
+                "Let all machines have the same, or share it: typedrag index serve, and --retriever http://HOST:PORT",
+            )
         executor = LocalExecutor(parts.program(program), parts.metrics)
-        with use_lm(parts.lm), use_reply_store(tables, _HEARTBEAT, worker):
+        store = use_reply_store(replies, _HEARTBEAT, worker) if replies else nullcontext()
+        with use_lm(parts.lm), store:
             yield executor
 
 
@@ -126,11 +104,3 @@ def shared_index(retriever: str | None, index: Path | None) -> Path | None:
     """The index that a retriever searches, as all machines find it; None for the sample's or an address."""
     named = None if brings_index(retriever or "") else index or os.environ.get("TYPEDRAG_INDEX")
     return Path(named).resolve() if named else index
-
-
-def _check_same(retriever: IndexRetriever | None, identity: Mapping[str, Any]) -> None:
-    if retriever is not None and dict(retriever.identity) != dict(identity):
-        raise RetrievalError(
-            f"the index {retriever.place} of a worker is not the one where the run was begun",
-            "Let all machines have the same, or share it: typedrag index serve, and --retriever http://HOST:PORT",
-        )

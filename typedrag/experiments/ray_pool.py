@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # what a worker does: gives the object whose methods the worker calls, such as an `Executor`; it is small to send, and
-# called with the store of LM replies that all workers share and the worker's name
-JobSpec: TypeAlias = Callable[[Tables, str], AbstractContextManager[Any]]
+# called with the store of LM replies that all workers share, if they share any, and the worker's name
+JobSpec: TypeAlias = Callable[[Tables | None, str], AbstractContextManager[Any]]
 _FORMS = "local, ray, ray:auto, ray:HOST:PORT or ray://HOST:PORT"
 _CLIENT = "ray://"
 _CONNECT_TIMEOUT = 5.0
@@ -276,7 +276,8 @@ class Worker:
         logging.getLogger("typedrag").addHandler(collector)
         try:
             use_prices(taken_over["prices"])
-            self._target = self._stack.enter_context(job(_SharedTables(shared), self._name))
+            replies = _SharedTables(shared) if taken_over["replies"] else None
+            self._target = self._stack.enter_context(job(replies, self._name))
         except TypedRAGError as error:
             return CallResult(error=error)
         self._context = contextvars.copy_context()  # threads of Ray carry none
@@ -337,8 +338,10 @@ class RayPool:
         )
         self._shared: Any = shared.remote(replies and replies.resolve())
         actor = ray.remote(Worker).options(num_cpus=1, max_restarts=-1, max_concurrency=self._most_each + 2)
-        timeout, prices = call_context().timeout, read_prices()
-        self._taken_over = {"version": __version__, "folder": Path.cwd(), "timeout": timeout, "prices": prices}
+        self._taken_over = {
+            "version": __version__, "folder": Path.cwd(), "timeout": call_context().timeout, "prices": read_prices(),
+            "replies": replies is not None,
+        }  # fmt: skip
         self._workers = []
         for number in range(workers):
             name, share = uuid.uuid4().hex, calls // workers + (number < calls % workers)

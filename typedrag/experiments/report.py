@@ -1,5 +1,7 @@
 """Runs as a self-contained HTML page, without network or other files."""
 
+from __future__ import annotations
+
 import base64
 import hashlib
 import json
@@ -12,7 +14,7 @@ from math import ceil
 from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import SubQuestionType
@@ -65,12 +67,13 @@ def render_report(
     measures = [m for m in all_measures(runs) if m not in COSTS]
     by_type, by_subset = ([ALL, *(s for s in strata(questions, [by]) if s.by == by)] for by in ("type", "subset"))
     parts = [*by_type, *by_subset[1:]]
-    grids = {m: build_grid(runs, labels, m, parts, seed) for m in (*measures, *COSTS)}
+    grids = {m: build_grid(runs, m, parts, seed) for m in (*measures, *COSTS)}
     ranked = MRR if MRR in grids else next(iter(measures), None)
     drawn = MPR if MPR in grids else ranked
     conflicts = {labels[i]: conflicts_between(runs[0], run) for i, run in enumerate(runs)}
     # with their names on the page, which could be shorter if fewer runs were compared
     fitting = [replace(run, name=label) for run, label in zip(runs, labels, strict=True) if not conflicts[label]]
+    differing, shared = list_settings(runs)
     script = (formats.REPORT / "report.js").read_text("utf-8")
     return formats.render_page(
         formats.REPORT,
@@ -80,13 +83,16 @@ def render_report(
         labels=labels,
         questions=questions,
         answered=[sum(q.answer is not None for q in run.questions) for run in runs],
-        settings=list_settings(runs),
-        by_subset=only_columns(grids[ranked], by_subset) if ranked else None,
-        by_type=only_columns(grids[drawn], by_type) if drawn else None,
-        chart=chart_by_type(only_columns(grids[drawn], by_type[1:])) if drawn and len(by_type) > 1 else None,
+        settings=differing,
+        shared_settings=shared,
+        by_subset=grids[ranked].only(by_subset) if ranked else None,
+        by_type=grids[drawn].only(by_type) if drawn else None,
+        chart=chart_by_type(grids[drawn].only(by_type[1:])) if drawn and len(by_type) > 1 else None,
         grids=[grids[m] for m in measures],
         costs=[grids[m] for m in COSTS],
-        coverage=build_coverage(runs, labels, seed),
+        coverage=(coverage := build_coverage(runs, seed)),
+        answered_chart=chart_coverage(coverage, len(runs), "answered"),
+        retrieved_chart=chart_coverage(coverage, len(runs), "retrieved"),
         win_rates=pairwise if pairwise and len(set(pairwise.runs) & set(labels)) > 1 else None,
         tallies={
             part.name: [Tally.of(q.answer for q in run.questions if belongs(q, part)) for run in runs]
@@ -186,13 +192,11 @@ def _step(step: Step) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value}
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """A run's values in a grid: a cell for each column, None if it has no value. Its position gives its colour; the
     scorer is the LM behind the measure's judge, or empty."""
 
     run: int
-    label: str
     scorer: str
     cells: tuple[Estimate | None, ...]
 
@@ -212,7 +216,7 @@ class Grid:
     @cached_property
     def best(self) -> tuple[float | None, ...]:
         columns = [{cell.value for row in self.rows if (cell := row.cells[i])} for i in range(len(self.columns))]
-        choose = max if higher_is_better(self.measure) else min
+        choose = max if self.higher else min
         return tuple(choose(values) if len(values) > 1 else None for values in columns)  # not where all are equal
 
     @property
@@ -221,7 +225,12 @@ class Grid:
 
     @property
     def by_run(self) -> list[Row]:
-        return sorted(self.rows, key=lambda row: row.run)
+        return sorted(self.rows)
+
+    def only(self, parts: Sequence[Stratum]) -> Grid:
+        places = [self.columns.index(part) for part in parts]
+        rows = tuple(row._replace(cells=tuple(row.cells[i] for i in places)) for row in self.rows)
+        return Grid(self.measure, tuple(parts), rows, tuple(self.chance[i] for i in places) if self.chance else ())
 
 
 @dataclass(frozen=True)
@@ -238,17 +247,14 @@ class BarChart:
     chance: Sequence[float | None] = ()
 
     @cached_property
-    def _below(self) -> int:
+    def ticks(self) -> list[float]:
         lows = (e.value if e.low is None else e.low for estimates in self.series for e in estimates if e)
-        return max(0, ceil(-4 * min(lows, default=0.0) / self.top))
+        below = max(0, ceil(-4 * min(lows, default=0.0) / self.top))
+        return [self.top * i / 4 for i in range(-below, 5)]
 
     @property
     def bottom(self) -> float:
-        return -self.top * self._below / 4
-
-    @property
-    def ticks(self) -> list[float]:
-        return [self.top * i / 4 for i in range(-self._below, 5)]
+        return self.ticks[0]
 
     def height(self, value: float) -> float:
         """The height of a value above the axis' lower end, in units of the SVG.
@@ -262,13 +268,11 @@ class BarChart:
         return 276 * min(max((value - self.bottom) / (self.top - self.bottom), 0.0), 1.0)
 
 
-@dataclass(frozen=True)
-class CoverageRow:
+class CoverageRow(NamedTuple):
     """The shares of a type's n sub-questions that a run's answers and passages cover, and of each combination of the
     two; without judged passages, `retrieved` is None and there are no scenarios."""
 
     run: int
-    label: str
     type: SubQuestionType
     n: int
     answered: Estimate | None
@@ -276,56 +280,31 @@ class CoverageRow:
     scenarios: Mapping[Scenario, float]
 
 
-@dataclass(frozen=True)
-class CoverageTable:
-    """Sub-question coverage of all runs that have it; without judged passages, `retrieved` is None."""
-
-    rows: tuple[CoverageRow, ...]
-    answered: BarChart
-    retrieved: BarChart | None
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A setting of the runs; `values` holds one for each, or a single one that they share."""
-
-    name: str
-    values: tuple[str, ...]
-
-    @property
-    def shared(self) -> bool:
-        return len(self.values) == 1
-
-
-def build_grid(runs: Sequence[Run], labels: Sequence[str], measure: str, parts: Sequence[Stratum], seed: int) -> Grid:
+def build_grid(runs: Sequence[Run], measure: str, parts: Sequence[Stratum], seed: int) -> Grid:
     """A measure of all runs over parts of the questions, with 95 % intervals."""
-    metric = measure.partition("/")[0]
-    rows = []
+    metric, rows = measure.partition("/")[0], []
     for i, run in enumerate(runs):
         cells = [{q.id for q in run.questions if belongs(q, part)} for part in parts]
         scorer = (run.settings.get(f"{METRIC}{metric}") or {}).get("scorer") or ""
-        rows.append(Row(i, labels[i], str(scorer), tuple(run.mean(measure, ids, seed) for ids in cells)))
+        rows.append(Row(i, str(scorer), tuple(run.mean(measure, ids, seed) for ids in cells)))
     scorers = list(dict.fromkeys(row.scorer for row in rows))
     rows.sort(key=lambda row: scorers.index(row.scorer))
-    return Grid(measure, tuple(parts), tuple(rows), _chance(runs, measure, parts))
+    chance: tuple[float | None, ...] = ()
+    if levels := _chance_levels(runs, measure):
+        by_part = [[level for q, level in levels if belongs(q, part)] for part in parts]
+        chance = tuple(fmean(part) if part else None for part in by_part)
+    return Grid(measure, tuple(parts), tuple(rows), chance)
 
 
-def only_columns(grid: Grid, parts: Sequence[Stratum]) -> Grid:
-    places = [grid.columns.index(part) for part in parts]
-    rows = tuple(Row(r.run, r.label, r.scorer, tuple(r.cells[i] for i in places)) for r in grid.rows)
-    return Grid(grid.measure, tuple(parts), rows, tuple(grid.chance[i] for i in places) if grid.chance else ())
-
-
-def _chance(runs: Sequence[Run], measure: str, parts: Sequence[Stratum]) -> tuple[float | None, ...]:
-    names = {MRR: "mrr", MPR: "mpr"}
+def _chance_levels(runs: Sequence[Run], measure: str) -> list[tuple[QuestionResult, float]]:
+    """The questions with a rank, and what a judge that draws ranks by lot would give them on average."""
     by_question: dict[str, tuple[QuestionResult, float]] = {}
-    for q in (q for run in runs if measure in names for q in run.questions):
+    for q in (q for run in runs if measure in (MRR, MPR) for q in run.questions):
         details = q.metrics[_LINKAGE].details if _LINKAGE in q.metrics else {}
         if labels := details.get("labels"):
             convention = Convention(details.get("convention", Convention.TYPED_RAG))
-            by_question[q.id] = (q, chance_measures(len(labels), convention)[names[measure]])
-    levels_by_part = [[level for q, level in by_question.values() if belongs(q, part)] for part in parts]
-    return tuple(fmean(part) if part else None for part in levels_by_part) if by_question else ()
+            by_question[q.id] = (q, chance_measures(len(labels), convention)[measure.partition("/")[2]])
+    return list(by_question.values())
 
 
 def chart_by_type(grid: Grid) -> BarChart:
@@ -336,8 +315,16 @@ def chart_by_type(grid: Grid) -> BarChart:
     return BarChart([c.name for c in grid.columns], series, top, grid.chance)
 
 
-def build_coverage(runs: Sequence[Run], labels: Sequence[str], seed: int) -> CoverageTable | None:
-    """Sub-question coverage of the runs that have it; None if none has."""
+def build_coverage(runs: Sequence[Run], seed: int) -> list[CoverageRow]:
+    """Sub-question coverage of the runs that have it, by type; over all questions, of which whole ones are resampled.
+
+    Without judged passages, `retrieved` is None.
+    """
+
+    def share(flags: Sequence[Sequence[bool]]) -> Estimate | None:
+        hits, totals = [sum(f) for f in flags], [len(f) for f in flags]
+        return bootstrap_estimate(lambda hit, total: float(hit.sum() / total.sum()), hits, totals, seed=seed)
+
     rows = []
     for i, run in enumerate(runs):
         by_question: dict[str, list[Judged]] = defaultdict(list)  # its answers may have several ids
@@ -347,41 +334,23 @@ def build_coverage(runs: Sequence[Run], labels: Sequence[str], seed: int) -> Cov
                 for result in question.metrics.values()
                 for s in sub_questions(result)
             ]
-        if any(by_question.values()):
-            judged = list(by_question.values())
-            rows += [_coverage_row(i, labels[i], type_, judged, seed) for type_ in SubQuestionType]
-    if not rows:
-        return None
-
-    def chart(shares: Mapping[tuple[int, SubQuestionType], Estimate | None]) -> BarChart:
-        # a series for each run, also without coverage, so that colours agree with the other charts
-        series = [[shares.get((run, type_)) for type_ in SubQuestionType] for run in range(len(runs))]
-        return BarChart([type_.value for type_ in SubQuestionType], series, top=1.0)
-
-    retrieved = {(row.run, row.type): row.retrieved for row in rows}
-    answered = chart({(row.run, row.type): row.answered for row in rows})
-    return CoverageTable(tuple(rows), answered, chart(retrieved) if any(retrieved.values()) else None)
+        pooled = [j for judged in by_question.values() for j in judged]
+        retrieves = any(j.retrieved for j in pooled)
+        for type_ in SubQuestionType if pooled else ():
+            judged = [of_type for q in by_question.values() if (of_type := [j for j in q if j.type == type_])]
+            answered = share([[j.answered for j in q] for q in judged])
+            retrieved = share([[any(j.retrieved) for j in q] for q in judged]) if retrieves else None
+            shares = scenarios(pooled, type_) if retrieves else None
+            rows.append(CoverageRow(i, type_, sum(map(len, judged)), answered, retrieved, shares or {}))
+    return rows
 
 
-def _coverage_row(
-    run: int, label: str, type_: SubQuestionType, questions: Sequence[Sequence[Judged]], seed: int
-) -> CoverageRow:
-    def share(flags: Sequence[Sequence[bool]]) -> Estimate | None:  # over all questions; whole questions are resampled
-        hits, totals = [sum(f) for f in flags], [len(f) for f in flags]
-        return bootstrap_estimate(lambda hit, total: float(hit.sum() / total.sum()), hits, totals, seed=seed)
-
-    judged = [of_type for q in questions if (of_type := [j for j in q if j.type == type_])]
-    pooled = [j for q in judged for j in q]
-    retrieves = any(j.retrieved for q in questions for j in q)
-    return CoverageRow(
-        run,
-        label,
-        type_,
-        len(pooled),
-        share([[j.answered for j in q] for q in judged]),
-        share([[any(j.retrieved) for j in q] for q in judged]) if retrieves else None,
-        (scenarios(pooled, type_) or {}) if retrieves else {},
-    )
+def chart_coverage(rows: Sequence[CoverageRow], runs: int, field: Literal["answered", "retrieved"]) -> BarChart | None:
+    """Bars of the shares by type; a series for each run, also without coverage, so that colours agree with the other
+    charts. None if there is no share."""
+    shares = {(row.run, row.type): getattr(row, field) for row in rows}
+    series = [[shares.get((run, type_)) for type_ in SubQuestionType] for run in range(runs)]
+    return BarChart([type_.value for type_ in SubQuestionType], series, top=1.0) if any(shares.values()) else None
 
 
 def judge_tallies(runs: Sequence[Run]) -> dict[str, list[JudgeTally | None]]:
@@ -390,14 +359,13 @@ def judge_tallies(runs: Sequence[Run]) -> dict[str, list[JudgeTally | None]]:
     return {n: [JudgeTally.of(results) if results else None for results in of] for n, of in by_metric.items()}
 
 
-def list_settings(runs: Sequence[Run]) -> list[Setting]:
-    """The runs' settings: those that differ first, then those that all share."""
+def list_settings(runs: Sequence[Run]) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """The settings that differ, with a value of each run, and those that all runs share."""
     flat = [
         {n: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for n, v in pairs if v is not None}
         for pairs in (formats.flatten(run.settings) for run in runs)
     ]
-    settings = []
-    for name in dict.fromkeys(n for f in flat for n in f):
-        values = tuple(f.get(name, formats.NONE) for f in flat)
-        settings.append(Setting(name, values if len(set(values)) > 1 else values[:1]))
-    return sorted(settings, key=lambda setting: len(setting.values) == 1)
+    names = dict.fromkeys(n for f in flat for n in f)
+    values = {name: [f.get(name, formats.NONE) for f in flat] for name in names}
+    differing = {name: own for name, own in values.items() if len(set(own)) > 1}
+    return differing, {name: own[0] for name, own in values.items() if name not in differing}

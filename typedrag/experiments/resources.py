@@ -244,18 +244,10 @@ class Resources:
 
     def settings(self, program: ProgramConfig) -> dict[str, Any]:
         """The settings that a run's answers and judgments depend on; other settings make another run."""
-        data = self.config.dataset
-        source = self.source(program)
-        options = configured_options(program, source)
+        data, source = self.config.dataset, self.source(program)
         made_here: dict[str, Any] = {}
         if not isinstance(source, AnswersFile):
-            made_here = {
-                "options": options.model_dump(mode="json"),
-                **retrieval.reranker_identity(reranker_spec(program, source)),
-                **(self.retriever(program).identity if source.retrieves else {"index": None}),
-                "lm": self.config.lm.spec or default_spec(),
-                "lm settings": reply_settings(self.lm),
-            }
+            made_here = {**self.answer_settings(program), "lm settings": reply_settings(self.lm)}
         metrics = {}
         for m in self.config.metrics:
             own: dict[str, Any] = {"options": with_fingerprints(m.name, m.options)}
@@ -273,6 +265,17 @@ class Resources:
             "seed": data.seed,
             **({} if self.type_classifier == DEFAULT_CLASSIFIER else {"question types": self.type_classifier}),
             **metrics,
+        }
+
+    def answer_settings(self, program: ProgramConfig) -> dict[str, Any]:
+        """The settings that a program's answers depend on, besides those of the LM."""
+        source = self.source(program)
+        return {
+            **source.settings,
+            "options": configured_options(program, source).model_dump(mode="json"),
+            **retrieval.reranker_identity(reranker_spec(program, source)),
+            **(self.retriever(program).identity if source.retrieves else {"index": None}),
+            "lm": self.config.lm.spec or default_spec(),
         }
 
     @cached_property

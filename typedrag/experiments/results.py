@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Answer, Answered, Usage
 from typedrag.lms.cost import Spending
-from typedrag.runs.folder import FILE, read_folder
-from typedrag.runs.store import Contents, Result
+from typedrag.runs.folder import FILE, Contents, Result, read_folder
 from typedrag.text.words import question_key
 
 if TYPE_CHECKING:

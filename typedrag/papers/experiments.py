@@ -31,8 +31,7 @@ from typedrag.metrics.estimate import FEWEST_UNITS, percentiles
 from typedrag.optimizers.list_ranker.measures import pool_measures, rank_pool, utility_table
 from typedrag.papers.config import CellRef, PaperTable, RankersConfig, lm_spec
 from typedrag.retrieval import open_reranker
-from typedrag.runs import Progress, is_run
-from typedrag.runs.work import Listener, ignore_progress
+from typedrag.runs import Listener, Progress, ignore_progress, is_run
 from typedrag.text.words import question_key, split_words
 
 WIN_RATE, ROUTE, SECONDS, CUTOFF = "win-rate", "route/accuracy", "seconds", 10

@@ -79,22 +79,9 @@ class ProgramSource:
         check_retriever(spec)
         return spec
 
-    def open_retriever(
-        self,
-        index: Path | str | None = None,
-        spec: str | None = None,
-        *,
-        as_published: Published | None = None,
-    ) -> IndexRetriever | None:
+    def open_retriever(self, index: Path | str | None = None, spec: str | None = None) -> IndexRetriever | None:
         """The program's retriever, or another spec's, over `default_index()` or another; None if it needs none."""
-        if not self.retrieves:
-            return None
-        spec = self.choose_retriever(spec, as_published=as_published)
-        as_published = None if brings_index(spec) else as_published
-        retriever = open_retriever(spec, index, self.choose_bm25(as_published=as_published))
-        if as_published:
-            self.warn_other_language(retriever, as_published)
-        return retriever
+        return open_retriever(spec or self.retriever, index, self.choose_bm25()) if self.retrieves else None
 
     def warn_other_language(self, retriever: IndexRetriever, as_published: Published) -> None:
         """Warn if the index analyzes words otherwise than the one that the program is published with."""

@@ -117,8 +117,8 @@ def test_shares_of_coverage_rest_on_questions_whatever_their_ids():
         asked = question(number, text="Why is it so?" if answered else "How does it go?")
         return replace(asked, metrics={"coverage": MetricResult(0.5, details={"sub_questions": [details]})})
 
-    found = build_coverage([run("rag", *(judged(n, n % 2 == 0) for n in range(10)))], ["rag"], seed=0)
-    [core] = [row for row in found.rows if row.n]
+    found = build_coverage([run("rag", *(judged(n, n % 2 == 0) for n in range(10)))], seed=0)
+    [core] = [row for row in found if row.n]
     assert core.n == 10 and core.answered == Estimate(0.5, None, None, 2)  # ten ids, two questions
 
 

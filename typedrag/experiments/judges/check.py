@@ -14,7 +14,7 @@ from typedrag.experiments.judges.answers import check_answers, check_fabrication
 from typedrag.experiments.judges.judging import Check, CheckSettings, JudgeEvalContext, JudgeReport, JudgesCheck, Scorer
 from typedrag.experiments.judges.sub_questions import check_coverage, check_question_types, check_sub_question_types
 from typedrag.lms.lm import lm_identity
-from typedrag.runs.work import Listener, ignore_progress
+from typedrag.runs import Listener, ignore_progress
 
 
 class LabelledDataset(NamedTuple):

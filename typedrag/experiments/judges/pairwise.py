@@ -22,7 +22,7 @@ from typedrag.lms.cost import Spending
 from typedrag.lms.lm import lm_identity
 from typedrag.metrics.estimate import mean_estimate
 from typedrag.metrics.judges.preference import PairwiseJudge, PairwiseOutcome, Verdicts, compare_in_both_orders
-from typedrag.runs.work import Listener, ignore_progress
+from typedrag.runs import Listener, ignore_progress
 from typedrag.text.words import question_key
 
 FILE = "pairwise.json"  # of a comparison, beside the folders of the runs

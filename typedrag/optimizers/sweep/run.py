@@ -356,7 +356,7 @@ class SweepJob:
     config: SweepConfig
     out: Path
 
-    def __call__(self, tables: Tables, worker: str) -> AbstractContextManager[SweepJob]:
+    def __call__(self, replies: Tables | None, worker: str) -> AbstractContextManager[SweepJob]:
         return nullcontext(self)
 
     def make_trials(self) -> str:

@@ -18,8 +18,7 @@ from typedrag.retrieval.index.generations import MANIFEST, open_current
 from typedrag.retrieval.index.lucene import check_language
 from typedrag.retrieval.index.passages import Fingerprint, Stage, check_ids, repeated_error, require_passages
 from typedrag.retrieval.search.bm25 import generation_passages
-from typedrag.runs.folder import RunFolder
-from typedrag.runs.store import Result
+from typedrag.runs.folder import Result, RunFolder
 
 How = Literal["build", "append", "keep"]
 
