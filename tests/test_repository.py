@@ -1,5 +1,6 @@
 """The files that GitHub reads: each fits its schema, and says what the package says."""
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -40,8 +41,18 @@ def test_the_citation_names_this_version():
 
 
 def test_the_workflow_runs_what_ci_runs_on_all_supported_pythons():
-    (job,) = yaml.safe_load((GITHUB / "workflows" / "ci.yml").read_text())["jobs"].values()
+    job = yaml.safe_load((GITHUB / "workflows" / "ci.yml").read_text())["jobs"]["check"]
     assert job["steps"][-1] == {"run": ".ci/run"}
     lowest, above = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"].split(",")
     minors = range(int(lowest.removeprefix(">=3.")), int(above.removeprefix("<3.")))
     assert job["strategy"]["matrix"]["python"] == [f"3.{minor}" for minor in minors]
+
+
+def test_a_release_is_tested_before_it_is_published_and_its_actions_cannot_change():
+    release, ci = ((GITHUB / "workflows" / name).read_text() for name in ("release.yml", "ci.yml"))
+    for action in re.findall(r"uses: (\S+)", release + ci):
+        assert action.startswith("./") or re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", action)
+    jobs = yaml.safe_load(release)["jobs"]
+    assert jobs["publish"]["needs"] == "build" and jobs["build"]["needs"] == jobs["image"]["needs"] == "test"
+    steps = jobs["publish"]["steps"]
+    assert not [step for step in steps if "run" in step], "a job that may publish runs nothing of the repository"

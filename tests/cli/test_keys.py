@@ -72,6 +72,8 @@ def test_a_file_that_is_none_or_that_others_may_write_is_refused(tmp_path):
     (tmp_path / "mine.json").chmod(0o666)
     with pytest.raises(InputError, match="others may write"):
         Keyring(tmp_path / "mine.json")
+    with pytest.raises(InputError, match="Not a directory"):
+        Keyring(tmp_path / "mine.json" / "keys.json")
 
 
 def test_without_keys_a_server_listens_on_loopback_alone(tmp_path):

@@ -111,6 +111,7 @@ class Keyring:
         self._file = KeyFile(path)
         self._seen = _look(path)
         if self._seen is None:
+            self._file.read()  # which says why, if it is there
             raise InputError(f"{path} is not there", f"Make a key: typedrag keys --keys {path} add NAME")
         if os.name != "nt" and self._seen[0] & _WRITABLE_BY_OTHERS:
             raise InputError(f"others may write {path}", f"chmod 600 {path}")
