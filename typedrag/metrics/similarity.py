@@ -37,10 +37,10 @@ def rouge(
         with import_extras("rouge"):
             from rouge import Rouge as Scorer
         try:
-            [found] = Scorer(["rouge-2", "rouge-l"], stats=[part[0]]).get_scores(text, reference)
+            [scores] = Scorer(["rouge-2", "rouge-l"], stats=[part[0]]).get_scores(text, reference)
         except (ValueError, RecursionError):  # no words, or a sentence of too many: 0, as in RichRAG's code
             return dict.fromkeys(KINDS, 0.0)
-        return {kind: float(values[part[0]]) for kind, values in zip(KINDS, found.values(), strict=True)}
+        return {kind: float(values[part[0]]) for kind, values in zip(KINDS, scores.values(), strict=True)}
     scores = rouge_scorer(KINDS, stemmer).score(reference, text)
     return {kind: float(getattr(scores[kind], part)) for kind in KINDS}
 

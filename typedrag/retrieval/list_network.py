@@ -202,12 +202,12 @@ class PretrainedDecoder(nn.Module):
         self.decoder = decoder
 
     def forward(self, inputs: Tensor, states: Tensor, there: Tensor) -> Tensor:
-        seen = there.long()
+        mask = there.long()
         if there.dim() == 3:  # other states at each place
-            seen = torch.zeros(there.shape, device=there.device, dtype=inputs.dtype)
-            seen = seen.masked_fill(~there, torch.finfo(seen.dtype).min)[:, None]
+            mask = torch.zeros(there.shape, device=there.device, dtype=inputs.dtype)
+            mask = mask.masked_fill(~there, torch.finfo(mask.dtype).min)[:, None]
         decoded: Tensor = self.decoder(
-            inputs_embeds=inputs, encoder_hidden_states=states, encoder_attention_mask=seen, use_cache=False
+            inputs_embeds=inputs, encoder_hidden_states=states, encoder_attention_mask=mask, use_cache=False
         ).last_hidden_state
         return decoded
 

@@ -142,10 +142,10 @@ def pools_from_candidates(
     for example in examples:
         if not rows.get(example.question):
             raise InputError(f"the candidates have no passages for '{example.question}'", "Name the file of its part")
-        given = rows[example.question].popleft().passages[:limit]
-        passages = [Passage(f"{example.id}-{n}", c.doc.text, c.doc.heading) for n, c in enumerate(given)]
-        found_for = {p.id: tuple(c.subqs) for p, c in zip(passages, given, strict=True)}
-        aspects = list(dict.fromkeys(aspect for c in given for aspect in c.subqs))
+        row_passages = rows[example.question].popleft().passages[:limit]
+        passages = [Passage(f"{example.id}-{n}", c.doc.text, c.doc.heading) for n, c in enumerate(row_passages)]
+        found_for = {p.id: tuple(c.subqs) for p, c in zip(passages, row_passages, strict=True)}
+        aspects = list(dict.fromkeys(aspect for c in row_passages for aspect in c.subqs))
         yield _covered_pool(example, aspects, Merged(passages, found_for))
 
 
