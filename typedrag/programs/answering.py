@@ -42,6 +42,11 @@ _IN_PHRASE: Mapping[type[dspy.Signature], type[dspy.Signature]] = {
 _PLAIN = {**PLAIN, **PLAIN_STYLES, **PLAIN_RICHLY}
 
 
+def prompt_signature(signature: type[dspy.Signature], options: Options) -> type[dspy.Signature]:
+    """The signature, or its plain one if the option `answer_prompt` is `plain`."""
+    return _PLAIN.get(signature, signature) if options.answer_prompt == "plain" else signature
+
+
 def answer_signature(
     signature: type[dspy.Signature], options: Options, *, may_be_phrase: bool = False
 ) -> type[dspy.Signature]:
@@ -58,13 +63,10 @@ def answer_signature(
         'about 300 words in your own words, without passage numbers'
     """
     phrase = may_be_phrase and options.answer_length == "phrase"
-    chosen = _IN_PHRASE[signature] if phrase else signature
-    if options.answer_prompt == "plain":
-        chosen = _PLAIN.get(chosen, chosen)
-    written = chosen.output_fields.get("answer")  # prompts that frame a question write none
-    if phrase or not (options.answer_words and written) or signature in (AnswerSubQuery, AnswerFromPerspective):
+    chosen = prompt_signature(_IN_PHRASE[signature] if phrase else signature, options)
+    if phrase or options.answer_words is None or signature in (AnswerSubQuery, AnswerFromPerspective):
         return chosen
-    length, usual = f"about {options.answer_words} words", written.json_schema_extra["desc"]
+    length, usual = f"about {options.answer_words} words", chosen.output_fields["answer"].json_schema_extra["desc"]
     text, replaced = re.subn("one (to three|or two) paragraphs", length, usual)
     return chosen.with_updated_fields("answer", desc=text if replaced else length)
 

@@ -16,7 +16,7 @@ from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Answered, Passage, Step, SubAnswer
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import add_step, calls_left, reserve_calls
-from typedrag.programs.answering import NotAnswered, PassageAnswerer, Retrieving, answer_signature
+from typedrag.programs.answering import NotAnswered, PassageAnswerer, Retrieving, answer_signature, prompt_signature
 from typedrag.programs.options import SubQueryOptions
 from typedrag.programs.sub_queries import (
     Part,
@@ -67,7 +67,7 @@ class Comparison(Retrieving):
     answers_by = answering.AnswerComparison
 
     def build(self) -> None:
-        self.frame = predictor(answer_signature(typed_rag.FrameComparison, self.options))
+        self.frame = predictor(prompt_signature(typed_rag.FrameComparison, self.options))
 
     def forward(self, question: str) -> dspy.Prediction:
         reply = ask("decompose", self.frame, retries=self.options.retries, question=question)
@@ -93,7 +93,7 @@ class Experience(Retrieving):
     answers_by = answering.AnswerExperience
 
     def build(self) -> None:
-        self.extract_keywords = predictor(answer_signature(typed_rag.ExtractKeywords, self.options))
+        self.extract_keywords = predictor(prompt_signature(typed_rag.ExtractKeywords, self.options))
 
     def forward(self, question: str) -> dspy.Prediction:
         reply = ask("decompose", self.extract_keywords, retries=self.options.retries, question=question)
@@ -155,7 +155,7 @@ class DecomposingStrategy(Retrieving):
         if self.strategy_options.combine == "pool":
             self.answer_pooled = PassageAnswerer(self.pooled_signature, options)
         else:
-            self.speaks_for = "perspective" in answer_signature(self.sub_answer_signature, options).input_fields
+            self.speaks_for = "perspective" in prompt_signature(self.sub_answer_signature, options).input_fields
             self.answer_sub_query = PassageAnswerer(self.sub_answer_signature, options)
             combining = typed_rag.AggregateParaphrases if paraphrasing else self.combine_signature
             self.combine = dspy.Predict(answer_signature(combining, options))
