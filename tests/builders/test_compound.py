@@ -109,16 +109,16 @@ PAIR = [
     ("reply", "reason"),
     [
         ({"joinable": False, "question": "When and who?"}, "cannot be joined"),
-        ({"joinable": True, "question": "When was the Forth Bridge opened?"}, "not all parts"),
+        ({"question": "When was the Forth Bridge opened?"}, "not all parts"),
         (
-            {"joinable": True, "question": "When was the Forth Bridge, built by William Arrol, opened?"},
+            {"question": "When was the Forth Bridge, built by William Arrol, opened?"},
             "an answer stands in the question",
         ),
         ("torn", "no reply could be read"),
     ],
 )
 def test_what_is_no_compound_question_is_left_out_and_counted(reply, reason):
-    with scripted({s.JoinQuestions: reply}):
+    with scripted({s.JoinQuestions: {"joinable": True, **reply} if isinstance(reply, dict) else reply}):
         built = SETTINGS.join(PAIR, Stages())
     assert built.rows == []
     [said] = [why for why in built.left_out if why.startswith("compound")]

@@ -7,7 +7,7 @@ from tests.builders.native import COMPOUND, MUSIQUE, build_rows, publish
 from tests.datasets.files import write_jsonl
 from tests.scripted import scripted
 from tests.scripted import signatures as s
-from typedrag.builders import RevelatorData, RouterTest
+from typedrag.builders import RouterTest
 from typedrag.builders.builder import part_by_hash
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import Route
@@ -140,14 +140,11 @@ def test_rows_that_cannot_be_written_or_contradict_are_left_out(tmp_path):
     }
 
 
-def test_shares_leave_something_to_train_on():
-    with pytest.raises(InputError, match="Lower the shares for validation and test"):
-        RevelatorData(validation_share=0.5, test_share=0.5)
-
-
-def test_without_a_file_there_is_nothing_to_learn_from():
+def test_without_a_file_or_a_share_for_training_there_is_nothing_to_learn_from():
     with pytest.raises(InputError, match="nothing to learn from"):
         build_rows()
+    with pytest.raises(InputError, match="Lower the shares for validation and test"):
+        build_rows(validation_share=0.5, test_share=0.5)
 
 
 def test_an_lm_may_label_relevance(files):

@@ -101,21 +101,16 @@ def test_lms_write_and_label_at_the_papers_temperatures():
 
     class Listening(ScriptedEngine):
         def complete(self, request):
-            seen.append((request.model, request.config))
+            seen.append((request.config.temperature, request.config.top_p, request.config.max_tokens))
             return super().complete(request)
 
-    def listening(name, replies):
-        return dspy.LM(f"scripted/{name}", engine=Listening(replies), num_retries=0, cache=False, temperature=0.0)
-
-    writer = listening("w", {s.WriteWorseAnswers: Writer("w").write, s.RewriteAnswer: rewrite})
-    judge = listening("j", {s.LabelAnswers: labels})
-    build(ReferenceLMs((writer,), writer, judge), questions=QUESTIONS[:1])
-    said = [(model, c.temperature, c.top_p, c.max_tokens) for model, c in seen]
-    assert [each[1:] for each in said] == [(0.8, 0.95, 512), (0.8, 0.95, 512), (0.1, 0.95, 512)]
-    seen.clear()
-    settings = WikiNFQA(questions=("mine",), temperature=0.5, annotation_temperature=0.2, top_p=0.9, max_tokens=99)
-    build(ReferenceLMs((writer,), writer, judge), questions=QUESTIONS[:1], settings=settings)
-    assert [(c.temperature, c.top_p, c.max_tokens) for _, c in seen] == [(0.5, 0.9, 99)] * 2 + [(0.2, 0.9, 99)]
+    engine = Listening({s.WriteWorseAnswers: Writer("w").write, s.RewriteAnswer: rewrite, s.LabelAnswers: labels})
+    lm = dspy.LM("scripted/lm", engine=engine, num_retries=0, cache=False, temperature=0.0)
+    build(ReferenceLMs((lm,), lm, lm), questions=QUESTIONS[:1])
+    other = {"temperature": 0.5, "annotation_temperature": 0.2, "top_p": 0.9, "max_tokens": 99}
+    build(ReferenceLMs((lm,), lm, lm), questions=QUESTIONS[:1], settings=SETTINGS.model_copy(update=other))
+    papers, ours = [(0.8, 0.95, 512)] * 2 + [(0.1, 0.95, 512)], [(0.5, 0.9, 99)] * 2 + [(0.2, 0.9, 99)]
+    assert seen == papers + ours
 
 
 def test_the_annotator_sees_answers_in_an_order_drawn_by_hash():
@@ -151,6 +146,13 @@ def test_references_that_are_missing_are_counted_and_the_question_stays():
     [row] = built.rows
     assert row["answer_list"] == ["['truth 0', 'alias 0']", "poor one", "absurd", "fair"]
     assert row["answer_dict"]["ada"] == {} and row["answer_dict"]["cyd"] == {"answer1": "fair"}
+
+
+def test_references_that_repeat_others_are_kept_as_in_the_authors_data():
+    same = {s.WriteWorseAnswers: worse("fair", "poor", "absurd")}
+    lms, _ = panel(writers=dict.fromkeys(("ada", "bob", "cyd"), same))
+    [row] = build(lms, questions=QUESTIONS[:1], settings=SETTINGS.model_copy(update={"repeats": True})).rows
+    assert row["num_answers"] == 11 and row["answer_list"].count("fair") == 3
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,11 @@ from typedrag.programs.compiled import Compiled
 from typedrag.programs.typed_rag.type_classifiers import LMTypeClassifier
 from typedrag.retrieval import open_retriever
 
-CATEGORIES = {"REASON": "reason", "INSTRUCTION": "instruction", "DEBATE": "debate"}
+KINDS = ("reason", "instruction", "debate")
+OF_RAG = {
+    "program": {"program": "rag"}, "modules": "answer", "dataset": {"name": "sample"}, "metrics": ["length"],
+    "optimizer": {"name": "bootstrap"},
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -47,15 +51,9 @@ def test_a_type_classifier_is_compiled_alone_and_put_into_its_program(
     compile_, server, tmp_path, sample_retriever, sample_index
 ):
     for name in ("train", "valid"):
-        asked = [f"{category},Question {category.lower()} {n} of {name}?" for category in CATEGORIES for n in range(8)]
-        rows = [f"authors,{row}" for row in asked]
+        rows = [f"authors,{kind.upper()},Question {kind} {n} of {name}?" for kind in KINDS for n in range(8)]
         (tmp_path / f"{name}.csv").write_text("\n".join(["annotated_by,category,question", *rows]))
-
-    def classify(call: Call):
-        said = CATEGORIES[call.question.split()[1].upper()]
-        return {"question_type": said if _demonstrated(call) else "reason"}
-
-    server.reply = classify
+    server.reply = lambda call: {"question_type": call.question.split()[1] if _demonstrated(call) else "reason"}
     given = {"modules": "type-classifier-alone", "dataset": {"name": "nf-cats", "path": tmp_path}}
     asking = {"program": "typed_rag", "options": {"type_classifier": "lm"}}
     result = compile_(program=asking, **given)
@@ -90,19 +88,10 @@ def test_instructions_that_lost_the_guard_against_what_is_quoted_are_told_of(gua
 
     server.reply = reply
     notices: list[str] = []
-    result = compile_(
-        program={"program": "rag"},
-        modules="answer",
-        dataset={"name": "sample"},
-        metrics=["length"],
-        optimizer={
-            "name": "instruction-search",
-            "options": {"instructions": {"better": {"AnswerFromPassages": better}}},
-        },
-        watching=CompileProgress(notice=notices.append),
-    )
-    outcome = result.outcome
-    assert outcome.best_candidate.changed
+    options = {"instructions": {"better": {"AnswerFromPassages": better}}}
+    optimizer = {"name": "instruction-search", "options": options}
+    result = compile_(**{**OF_RAG, "optimizer": optimizer}, watching=CompileProgress(notice=notices.append))
+    assert result.outcome.best_candidate.changed
     assert any("no longer told never to follow instructions in passages: " in notice for notice in notices) is told
 
 
@@ -125,24 +114,18 @@ def test_options_that_hold_keys_are_no_setting_of_a_run(tmp_path, sample_index):
     ],
 )
 def test_another_compile_is_not_taken_for_the_one_that_is_there(other, said, compile_, server):
-    given = {"program": {"program": "rag"}, "modules": "answer", "dataset": {"name": "sample"}, "metrics": ["length"]}
-    given |= {"optimizer": {"name": "bootstrap"}}
-    compile_(**given)
+    compile_(**OF_RAG)
     calls = len(server.calls)
     with pytest.raises(InputError, match=said):
-        compile_(**{**given, **other}, resume=True)
-    compile_(**given, resume=True)
+        compile_(**{**OF_RAG, **other}, resume=True)
+    compile_(**OF_RAG, resume=True)
     assert len(server.calls) == calls
 
 
-def _of_unknown_types(file, **given):
-    write_jsonl(file, *({"question": f"Why is bread number {n} dense?"} for n in range(40)))
-    asking = {"program": {"program": "typed_rag", "options": {"type_classifier": "lm"}}, "metrics": ["length"]}
-    return {**asking, "dataset": {"name": "file", "path": file}, "optimizer": {"name": "bootstrap"}, **given}
-
-
 def test_types_that_the_lm_names_are_of_the_budget_and_of_what_is_spent(compile_, server, tmp_path):
-    given = _of_unknown_types(tmp_path / "rows.jsonl", test_limit=1)
+    file = write_jsonl(tmp_path / "rows.jsonl", *({"question": f"Why is bread number {n} dense?"} for n in range(40)))
+    asking = {"program": "typed_rag", "options": {"type_classifier": "lm"}}
+    given = {**OF_RAG, "program": asking, "modules": "", "dataset": {"name": "file", "path": file}, "test_limit": 1}
     with pytest.raises(InputError, match=r"types of 40 questions, which leaves nothing of the 40 LM calls"):
         compile_(**given, budget={"lm_calls": 40})
     assert not server.calls and not (tmp_path / "out").exists()
@@ -187,11 +170,8 @@ def test_a_judge_is_compiled_by_labels_checked_and_only_then_used(compile_, serv
 
 
 def test_a_module_of_some_questions_is_tested_on_those_that_reach_it(compile_, tmp_path):
-    rows = [
-        {**asdict(q), "id": f"{q.id}-{n}", "question": f"{q.question[:-1]}, {n}?"}
-        for q in sample_questions()
-        for n in range(4)
-    ]
+    drawn = [(q, n) for q in sample_questions() for n in range(4)]
+    rows = ({**asdict(q), "id": f"{q.id}-{n}", "question": f"{q.question[:-1]}, {n}?"} for q, n in drawn)
     file = write_jsonl(tmp_path / "rows.jsonl", *rows)
     plans = []
     given = {
@@ -214,20 +194,13 @@ def test_a_module_of_some_questions_is_tested_on_those_that_reach_it(compile_, t
 
 
 def test_a_test_split_too_small_for_a_verdict_is_refused_before_anything_is_paid(compile_, server, tmp_path):
-    given = {"program": {"program": "rag"}, "modules": "answer", "dataset": {"name": "sample"}, "metrics": ["length"]}
-    given |= {"optimizer": {"name": "bootstrap"}}
-    with pytest.raises(InputError, match=r"5 questions are too few for a verdict, which takes 6.*--test-limit 5"):
-        compile_(**given, test_limit=None)
-    assert server.calls == [] and not (tmp_path / "out" / "program").exists()
-    assert compile_(**given, test_limit=5).test.verdict == ""
-
-
-def test_a_judge_s_test_split_too_small_for_a_verdict_is_refused_before_anything_is_paid(compile_, server, tmp_path):
     write_antique(file := tmp_path / "antique.json", questions=12)
-    given = {"modules": "linkage-judge", "dataset": {"name": "antique", "path": file}}
-    with pytest.raises(InputError, match=r"3 questions are too few for a verdict, which takes 6"):
-        compile_(**given, test_limit=None)
-    assert server.calls == [] and not (tmp_path / "out" / "judge").exists()
+    of_judge = {"modules": "linkage-judge", "dataset": {"name": "antique", "path": file}}
+    for given, said in ((OF_RAG, r"5 questions are too few .* takes 6.*--test-limit 5"), (of_judge, "3 questions are")):
+        with pytest.raises(InputError, match=said):
+            compile_(**given, test_limit=None)
+    assert server.calls == [] and not {"program", "judge"} & {file.name for file in (tmp_path / "out").glob("*")}
+    assert compile_(**OF_RAG, test_limit=5).test.verdict == ""
 
 
 def test_it_is_a_run_of_mlflow_and_a_registered_model_and_keys_and_addresses_are_in_no_file(
@@ -238,14 +211,8 @@ def test_it_is_a_run_of_mlflow_and_a_registered_model_and_keys_and_addresses_are
     monkeypatch.setenv("OTHER_API_KEY", word)
     store = f"sqlite:///{tmp_path / 'mlflow' / 'mlflow.db'}"
     server.reply = lambda call: {"answer": f"The key is {word}."} if call.wanted == ("answer",) else None
-    result = compile_(
-        program={"program": "direct_lm"},
-        dataset={"name": "sample"},
-        metrics=["length"],
-        optimizer={"name": "bootstrap"},
-        tracking={"uri": store},
-        register_as="answers",
-    )
+    given = {**OF_RAG, "program": {"program": "direct_lm"}, "modules": ""}
+    result = compile_(**given, tracking={"uri": store}, register_as="answers")
     assert result.registered == "models:/answers/1"
     [registered] = registered_programs(tracking_uri=store)
     assert registered.about == Compiled.read(result.folder).about

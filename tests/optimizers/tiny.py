@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import dspy
-from dspy.lm15 import Message, Request, Response, Usage
+from dspy.lm15 import Request, Response
 
 from benchmarks.stub_server import Instances
+from tests.scripted import respond
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import run_concurrently
 from typedrag.optimizers.compile.teleprompters.base import CompileRequest
@@ -85,31 +86,26 @@ class Raising(Tiny):
 
 
 class Goodness:
-    """The share of the two answers that are good."""
+    """The share of the two answers that are good; before it is taken, `see` is called with what DSPy passes."""
 
     name = "goodness"
 
-    def __init__(self) -> None:
-        self.calls = 0
+    def __init__(self, see: Callable[..., object] = lambda gold, pred, trace: None) -> None:
+        self.see = see
 
-    def __call__(
-        self, gold: Any, pred: Any, trace: Any = None, pred_name: str | None = None, pred_trace: Any = None
-    ) -> dspy.Prediction:
-        self.calls += 1
+    def __call__(self, gold: Any, pred: Any, trace: Any = None, *of_a_predictor: Any) -> dspy.Prediction:
+        self.see(gold, pred, trace)
         score = pred.answer.split().count(GOOD) / 2
         return dspy.Prediction(score=score, feedback=f"{score:.0%} of it is good")
 
 
 def examples(count: int, start: int = 0) -> list[dspy.Example]:
-    kinds = itertools.cycle(("cat", "dog"))
+    types = itertools.cycle((("cat", "reason"), ("dog", "debate")))
     return [
-        dspy.Example(
-            id=f"q{n}",
-            question=f"Why does {kind} {n} sleep?",
-            kind=kind,
-            question_type="reason" if kind == "cat" else "debate",
-        ).with_inputs("question")
-        for n, kind in zip(range(start, start + count), kinds, strict=False)
+        dspy.Example(id=f"q{n}", question=f"Why does {kind} {n} sleep?", kind=kind, question_type=type_).with_inputs(
+            "question"
+        )
+        for n, (kind, type_) in zip(range(start, start + count), types, strict=False)
     ]
 
 
@@ -160,13 +156,7 @@ class Engine:
         wanted = list(schema.get("properties", {})) or _listed(system)
         salt = str(number) if self.random and request.config.temperature else ""
         said = brain(system, prompt + salt, (len(request.messages) - 1) // 2, wanted, schema)
-        return Response(
-            id=None,
-            model=request.model,
-            message=Message.assistant(self.text(request, said)),
-            finish_reason="stop",
-            usage=Usage(input_tokens=10, output_tokens=5, total_tokens=15),
-        )
+        return respond(request, self.text(request, said))
 
     def text(self, request: Request, said: dict[str, Any]) -> str:
         return json.dumps(said)
@@ -188,16 +178,9 @@ def tiny_lm(engine: Engine, name: str = "tiny/lm") -> dspy.LM:
 
 def request_for(folder: Path, engine: Engine, **changes: Any) -> CompileRequest:
     """To compile `Tiny` on ten training and eight validation examples."""
-    given: dict[str, Any] = {
-        "student": Tiny(),
-        "trainset": examples(10),
-        "valset": examples(8, start=100),
-        "metric": Goodness(),
-        "task_lm": tiny_lm(engine),
-        "log_dir": folder,
-        "threads": 2,
-    }
-    return CompileRequest(**{**given, **changes})
+    sets: dict[str, Any] = {"trainset": examples(10), "valset": examples(8, start=100)}
+    given = {"student": Tiny(), "metric": Goodness(), "task_lm": tiny_lm(engine), "log_dir": folder, "threads": 2}
+    return CompileRequest(**{**sets, **given, **changes})
 
 
 def _listed(system: str) -> list[str]:

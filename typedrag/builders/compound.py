@@ -111,11 +111,12 @@ class Compound(Builder):
             usable_singles = []
             replies = stages.run("single questions", write, chosen, more=True)
             for passage, (question, answer) in usable(chosen, replies, report, "single questions: "):
+                name = _POSSESSIVE.sub("", _QUALIFIER.sub("", passage.title))
                 if not contains(passage.text, answer):
                     report.left_out["single questions: the answer does not stand in the passage"] += 1
                 elif contains(question, answer):
                     report.left_out["single questions: the answer stands in the question"] += 1
-                elif not _names_entity(question, passage.title):
+                elif not contains(_POSSESSIVE.sub("", question), name):
                     report.left_out["single questions: the entity does not stand in the question"] += 1
                 else:
                     usable_singles.append(SingleHop(question, answer, passage.title, (passage,)))
@@ -187,10 +188,6 @@ class Compound(Builder):
         if more := len(entities) - len(chosen):
             built.left_out["more entities than are wanted"] += more
         return chosen
-
-
-def _names_entity(question: str, title: str) -> bool:
-    return contains(_POSSESSIVE.sub("", question), _POSSESSIVE.sub("", _QUALIFIER.sub("", title)))
 
 
 def _find_fault(question: str, group: Sequence[SingleHop]) -> str:

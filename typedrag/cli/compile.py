@@ -54,8 +54,8 @@ def _list_names(ctx: click.Context, _: click.Parameter, value: bool) -> None:
             click.echo(f"    {option}: {' '.join((field.description or '').split())}")
     click.echo(f"\n  {PREFIX}NAME: a teleprompter of DSPy, with its options: {', '.join(usable_names())}")
     click.echo("\nModules of programs (--module, with commas between):\n")
-    for name, module in MODULES.items():
-        click.echo(f"  {name}: {module.about}")
+    for name, about in MODULES.items():
+        click.echo(f"  {name}: {about}")
     click.echo("\nAlone, by labels of their own (--module; no --metric):\n")
     for name, target in ALONE.items():
         click.echo(f"  {name}: {target.about}")

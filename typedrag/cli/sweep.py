@@ -113,16 +113,16 @@ def run(
             begun=lambda: keep_file(file, out), trial=on_trial, progress=display.show, notice=say
         )  # fmt: skip
         swept = run_it(config, out, watching=watching)
-    say(counts(swept.sweep))
+    say(counts(swept))
     if swept.stopped:
         say(f"stopped: {swept.stopped}")
     if as_json:
         measures = [objective.measure for objective in config.objectives]
-        for trial in swept.sweep.front:
+        for trial in swept.front:
             measured = dict(zip(measures, trial.values, strict=True))
             print_json({"trial": trial.number, "knobs": trial.params, "values": measured})
     else:
-        headings, *rows = front_rows(swept.sweep)
+        headings, *rows = front_rows(swept)
         draw_table(headings, rows, title="the front")
     say(f"next: {_next_command(out, storage, settings, fields)}")
     ctx.exit(int(bool(swept.stopped)))

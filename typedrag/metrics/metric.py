@@ -177,10 +177,7 @@ class Metric:
                 "Let it raise NotMeasurable where there is nothing to measure",
             )
         return dspy.Prediction(
-            score=scored.score,
-            feedback=scored.feedback,
-            measures=measures,
-            details=dict(scored.details),
+            score=scored.score, feedback=scored.feedback, measures=measures, details=dict(scored.details)
         )
 
 

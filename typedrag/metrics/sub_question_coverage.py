@@ -302,12 +302,7 @@ class SubQuestionCoverage(Metric):
 
 _OF_ONE_ANSWER = tuple(type.name.lower() for type in SubQuestionType)
 _OF_ITS_PASSAGES = tuple(f"retrieved_{type}" for type in _OF_ONE_ANSWER)
-_BY_PASSAGES = {
-    *_OF_ITS_PASSAGES,
-    "knowledge_identification",
-    "retrieval_potential",
-    "frequency_correlation",
-}
+_BY_PASSAGES = {*_OF_ITS_PASSAGES, "knowledge_identification", "retrieval_potential", "frequency_correlation"}
 """Measures that are undefined if passages are not judged."""
 
 

@@ -5,7 +5,6 @@ from tests.scripted import scripted
 from typedrag.core.errors import NotMeasurable, StepFailed
 from typedrag.core.records import Passage, Reference
 from typedrag.metrics.judges.grades import Correctness, Equivalence, Faithfulness, Grade, Relevance
-from typedrag.signatures.judging import GradeCorrectness, GradeEquivalence, GradeFaithfulness, GradeRelevance
 
 EXAMPLE = dspy.Example(
     id="q1",
@@ -42,23 +41,17 @@ def test_every_grade_has_its_score_and_says_what_it_means(metric, grades, scores
         assert metric.meanings[given] in result.feedback
 
 
-@pytest.mark.parametrize(
-    "signature", [GradeEquivalence, GradeRelevance, GradeFaithfulness, GradeCorrectness], ids=lambda s: s.__name__
-)
+@pytest.mark.parametrize("metric", [Equivalence, Relevance, Faithfulness, Correctness])
 @pytest.mark.parametrize("reply", [{"grade": 3}, {"grade": -2}, {"grade": "good"}, "It is a fine answer."])
-def test_a_grade_that_is_not_on_the_scale_is_a_failure_of_the_judge(signature, reply):
-    metric = next(m for m in (Equivalence, Relevance, Faithfulness, Correctness) if m.signature is signature)
+def test_a_grade_that_is_not_on_the_scale_is_a_failure_of_the_judge(metric, reply):
     with pytest.raises(StepFailed, match="grade"):
         grade(metric, reply, retries=1)
 
 
-def test_the_judge_sees_the_best_reference_alone():
+def test_the_judge_sees_the_best_reference_alone_or_instead_gold_answers():
     _, engine = grade(Equivalence, {"grade": 2})
     assert "Yeast makes gas." in engine.prompts[0][1]
     assert "magic" not in engine.prompts[0][1]
-
-
-def test_gold_answers_come_before_references():
     result, engine = grade(Correctness, {"grade": 2}, example=EXAMPLE.copy(answers=("carbon dioxide", "CO2")))
     assert "carbon dioxide" in engine.prompts[0][1] and "CO2" in engine.prompts[0][1]
     assert "Yeast makes gas." not in engine.prompts[0][1]
@@ -82,13 +75,15 @@ def test_the_judge_sees_as_much_of_a_passage_as_the_program(options, given, word
     assert f"w{words - 1}." in engine.prompts[0][1] and f"w{words}." not in engine.prompts[0][1]
 
 
-@pytest.mark.parametrize("metric", [Equivalence, Correctness])
-def test_without_a_gold_answer_there_is_nothing_to_measure_by(metric):
-    with pytest.raises(NotMeasurable, match="gold answers"):
-        grade(metric, {"grade": 1}, example=dspy.Example(id="q1", question="Why?"))
-
-
-@pytest.mark.parametrize("passages", [{}, {"passages": ()}])
-def test_without_passages_there_is_nothing_to_be_faithful_to(passages):
-    with pytest.raises(NotMeasurable, match="passages"):
-        grade(Faithfulness, {"grade": 1}, prediction=dspy.Prediction(answer="Yeast.", **passages))
+@pytest.mark.parametrize(
+    ("metric", "prediction", "lack"),
+    [
+        (Equivalence, PREDICTION, "gold answers"),
+        (Correctness, PREDICTION, "gold answers"),
+        (Faithfulness, dspy.Prediction(answer="Yeast."), "passages"),
+        (Faithfulness, dspy.Prediction(answer="Yeast.", passages=()), "passages"),
+    ],
+)
+def test_without_a_gold_answer_or_passages_there_is_nothing_to_measure_by(metric, prediction, lack):
+    with pytest.raises(NotMeasurable, match=lack):
+        grade(metric, {"grade": 1}, example=dspy.Example(id="q1", question="Why?"), prediction=prediction)

@@ -13,18 +13,11 @@ from typedrag.experiments.judges.judging import CheckSettings, Scorer
 from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, save_judge
 from typedrag.experiments.resources import with_judges
 from typedrag.metrics import build_metric
-from typedrag.metrics.estimate import bootstrap_estimate
 from typedrag.metrics.judges.linkage import LinkageJudge
 from typedrag.optimizers.compile.held_out import check_saved_judge
 from typedrag.optimizers.compile.targets import LinkageJudgeTarget
 
 SCORER = Scorer("learning", learning_lm())
-
-
-@pytest.fixture(autouse=True)
-def _few_resamples(monkeypatch):
-    """Intervals are not looked at here."""
-    monkeypatch.setitem(bootstrap_estimate.__kwdefaults__, "resamples", 20)
 
 
 def taught() -> LinkageJudge:

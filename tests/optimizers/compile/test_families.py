@@ -1,7 +1,5 @@
 """What is particular to some optimizers."""
 
-import threading
-
 import dspy
 import pytest
 from dspy.teleprompt.bootstrap_trace import FailedPrediction
@@ -20,10 +18,8 @@ def test_gepa_reflects_on_the_calls_of_the_predictor_at_hand(tmp_path):
     assert not cat.signature.equals(dog.signature)
     assert cat.signature.instructions == dog.signature.instructions == AnswerTiny.instructions
     engine = Engine()
-    compile_module(
-        request_for(tmp_path, engine, trainset=examples(20)),
-        build_optimizer("gepa", {"evaluations": 8, "minibatch_size": 4}),
-    )
+    request = request_for(tmp_path, engine, trainset=examples(20))
+    compile_module(request, build_optimizer("gepa", {"evaluations": 8, "minibatch_size": 4}))
     reflections = [r for r in engine.requests if "new_instruction" in r]
     on_answers = [r for r in reflections if "Part 1" in r or "Part 2" in r]
     assert on_answers
@@ -68,19 +64,10 @@ def test_gepa_hears_of_replies_that_could_not_be_parsed(tmp_path):
             except StepFailed:  # as strategies do
                 return "poor"
 
-    traces, lock = [], threading.Lock()
-
-    class Watching(Goodness):
-        def __call__(self, gold, pred, trace=None, pred_name=None, pred_trace=None):
-            with lock:
-                traces.append(trace)
-            return super().__call__(gold, pred, trace, pred_name, pred_trace)
-
-    engine = Mumbling()
-    compile_module(
-        request_for(tmp_path, engine, student=Falling(), metric=Watching()),
-        build_optimizer("gepa", {"evaluations": 6, "minibatch_size": 4}),
-    )
+    traces, engine = [], Mumbling()
+    metric = Goodness(lambda gold, pred, trace: traces.append(trace))
+    request = request_for(tmp_path, engine, student=Falling(), metric=metric)
+    compile_module(request, build_optimizer("gepa", {"evaluations": 6, "minibatch_size": 4}))
     reflections = [r for r in engine.requests if "new_instruction" in r]
     assert any("Meow, said the answer" in r for r in reflections)
     assert not any(isinstance(call[2], FailedPrediction) for trace in traces for call in trace or ())
@@ -94,14 +81,6 @@ def test_only_rules_that_help_are_kept(tmp_path):
         assert answerer.signature.instructions == f"{AnswerTiny.instructions}\nBe BETTER."
     assert outcome.best.classify.signature.equals(Tiny().classify.signature)  # it writes no answer
     assert "BETTER" not in AnswerTiny.instructions
-
-
-def test_rules_for_nothing_that_is_compiled_are_refused(tmp_path):
-    engine = Engine()
-    for options, said in ({"outputs": ["rating"]}, "writes rating"), ({"rules": []}, "no rule"):
-        with pytest.raises(InputError, match=said):
-            compile_module(request_for(tmp_path, engine), build_optimizer("rule-search", options))
-    assert engine.requests == []
 
 
 def test_instructions_that_help_take_the_place_of_the_programs_own(tmp_path):
@@ -125,17 +104,21 @@ def test_instructions_that_help_take_the_place_of_the_programs_own(tmp_path):
     optimizer.check(request_for(tmp_path / "again", engine, student=again))
 
 
+MISTYPED = {"a": {"AnswerTiny": "Answer.", "AnswerTinny": "Answer."}}
+
+
 @pytest.mark.parametrize(
-    ("instructions", "said"),
+    ("name", "options", "said"),
     [
-        ({}, "no instructions"),
-        ({"a": {"AnswerTiny": "Answer.", "AnswerTinny": "Answer."}}, "'a' has instructions for AnswerTinny, which"),
-        ({"b": {"AnswerReason": "Say why."}}, "'b' has instructions for no signature of what is compiled"),
+        ("rule-search", {"outputs": ["rating"]}, "writes rating"),
+        ("rule-search", {"rules": []}, "no rule"),
+        ("instruction-search", {}, "no instructions"),
+        ("instruction-search", {"instructions": MISTYPED}, "'a' has instructions for AnswerTinny, which"),
+        ("instruction-search", {"instructions": {"b": {"AnswerReason": "Say why."}}}, "'b' has instructions for no"),
     ],
 )
-def test_instructions_for_nothing_that_is_compiled_are_refused(instructions, said, tmp_path):
+def test_rules_and_instructions_for_nothing_that_is_compiled_are_refused(name, options, said, tmp_path):
     engine = Engine()
-    optimizer = build_optimizer("instruction-search", {"instructions": instructions})
     with pytest.raises(InputError, match=said):
-        compile_module(request_for(tmp_path, engine), optimizer)
+        compile_module(request_for(tmp_path, engine), build_optimizer(name, options))
     assert engine.requests == []

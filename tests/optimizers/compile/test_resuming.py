@@ -40,9 +40,8 @@ def test_a_killed_compile_asks_for_what_is_missing_alone(name, processes, tmp_pa
         wanted = _asked(server)
         del server.calls[:]
         for share in (0.2, 0.7):
-            begun = processes.Process(
-                target=compile_process.run, args=(name, server.api_base, str(tmp_path / "killed"))
-            )
+            place = str(tmp_path / "killed")
+            begun = processes.Process(target=compile_process.run, args=(name, server.api_base, place))
             begun.start()
             _wait_for(server, int(share * wanted.total()))
             begun.kill()

@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import dspy
+import mlflow
 import pytest
 
 from tests.experiments.compiles import CANDIDATES, about, candidate, result, tracker
@@ -10,27 +11,16 @@ from typedrag.core.redaction import make_redactor
 from typedrag.experiments import read_config, run_evaluation
 from typedrag.experiments.judges.saved import save_judge
 from typedrag.metrics.judges.linkage import LinkageJudge
-from typedrag.optimizers.compile.tracking import log_candidates, log_compile, render_candidates
+from typedrag.optimizers.compile.run import log_candidates, log_compile, render_candidates
 from typedrag.programs.compiled import save_compiled
 
-mlflow = pytest.importorskip("mlflow")
-
-
-KEY = "sk-a-planted-key-0123456789"
-
-
-HOST = "lm.planted-host.example"
+KEY, HOST = "sk-a-planted-key-0123456789", "lm.planted-host.example"
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    return tmp_path_factory.mktemp("mlflow")
-
-
-@pytest.fixture(scope="module")
-def uri(home):
+def uri(tmp_path_factory):
     before = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else None
-    yield new_store(home)
+    yield new_store(tmp_path_factory.mktemp("mlflow"))
     mlflow.set_tracking_uri(before)
 
 
@@ -133,14 +123,8 @@ def test_no_key_and_no_address_is_left_anywhere(server, tmp_path, monkeypatch):
     secrets = f"{server.api_base} does not know {KEY}"
     server.reply = lambda call: (400, secrets) if next(refused, None) else None
     lm = {"spec": "vllm:stub", "api_base": server.api_base, "num_retries": 0}
-    config = {
-        "programs": [{"program": "direct_lm"}],
-        "dataset": {"name": "sample", "limit": 2},
-        "metrics": ["steps"],
-        "lm": lm,
-        "tracking": {"uri": uri},
-        "threads": 1,
-    }
+    config = {"programs": [{"program": "direct_lm"}], "dataset": {"name": "sample", "limit": 2}, "metrics": ["steps"]}
+    config |= {"lm": lm, "tracking": {"uri": uri}, "threads": 1}
     list(run_evaluation(read_config(None, config), tmp_path / "run"))
 
     asked = dspy.LM("openai/gpt-4o-mini", api_base=f"https://{HOST}:8443/v1", api_key=KEY)

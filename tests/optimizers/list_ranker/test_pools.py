@@ -1,6 +1,7 @@
 """Pools out of graded passages and of judged runs."""
 
 from dataclasses import replace
+from itertools import permutations
 
 import dspy
 import pytest
@@ -50,14 +51,13 @@ EXAMPLE = dspy.Example(
 
 
 class Fixed:
-    """Finds all passages, in the order of their ids."""
+    """Finds what is written down for a query, by default all passages in the order of their ids."""
 
-    def __init__(self):
-        self.depths = []
+    def __init__(self, found=None):
+        self.found = found
 
     def search(self, queries, k):
-        self.depths.append(k)
-        return [[Passage(i, text, score=10.0 - n) for n, (i, text) in enumerate(TEXTS.items())][:k] for _ in queries]
+        return [[Passage(i, TEXTS[i]) for i in (TEXTS if self.found is None else self.found[q])][:k] for q in queries]
 
 
 def pools(example=EXAMPLE, **options):
@@ -83,12 +83,8 @@ def test_what_is_to_be_covered_are_the_relevant_passages():
 
 
 def test_those_that_were_not_found_come_in_an_order_that_says_nothing_of_their_labels():
-    first = [pools(EXAMPLE.copy(id=f"q{n}", references=_shuffled(n)))[0].passages[-1].text for n in range(8)]
-    assert len(set(first)) == 1  # whatever the order of the references
-
-
-def _shuffled(n: int):
-    return tuple(sorted(EXAMPLE.references, key=lambda r: hash((n, r.text))))
+    orders = [EXAMPLE.copy(references=order) for order in permutations(EXAMPLE.references)]
+    assert len({pools(example)[0].passages[-1].text for example in orders}) == 1
 
 
 def test_references_that_are_no_graded_passages_are_refused():
@@ -107,19 +103,9 @@ SUMMARY = dspy.Example(
 FOUND = {"Generate a summary about bread yeast": ("i1", "i3"), "Generate a summary about bread dough": ("i4", "i1")}
 
 
-class ByQuery:
-    """Finds what is written down for a query."""
-
-    def __init__(self, found):
-        self.found = found
-
-    def search(self, queries, k):
-        return [[Passage(i, TEXTS[i]) for i in self.found[query]][:k] for query in queries]
-
-
 def test_what_known_sub_aspects_find_is_pooled_with_what_is_to_be_covered():
     assert has_sub_answers([SUMMARY]) and not has_sub_answers([SUMMARY, EXAMPLE])
-    [pool] = pools_from_sub_answers([SUMMARY], ByQuery(FOUND), golden_aspects([SUMMARY]))
+    [pool] = pools_from_sub_answers([SUMMARY], Fixed(FOUND), golden_aspects([SUMMARY]))
     assert pool.sub_aspects == ["yeast", "dough"]
     assert {p.id: p.sub_aspects for p in pool.passages} == {"i1": [0, 1], "i4": [1], "i3": [0]}
     assert gold_answers(pool) == (SUMMARY.references[0].text, list(SUMMARY.sub_answers))
@@ -128,14 +114,14 @@ def test_what_known_sub_aspects_find_is_pooled_with_what_is_to_be_covered():
     bare = [p.model_copy(update={"coverage": None}) for p in pool.passages]
     computed = utility_table(pool.model_copy(update={"passages": bare}))
     assert utility_table(pool).tolist() == [pytest.approx(row, abs=1e-4) for row in computed.tolist()]
-    [few] = pools_from_sub_answers([SUMMARY], ByQuery(FOUND), golden_aspects([SUMMARY]), depth=1, limit=1)
+    [few] = pools_from_sub_answers([SUMMARY], Fixed(FOUND), golden_aspects([SUMMARY]), depth=1, limit=1)
     assert [p.id for p in few.passages] == ["i1"]
-    nothing = ByQuery(dict.fromkeys(FOUND, ()))
+    nothing = Fixed(dict.fromkeys(FOUND, ()))
     assert list(pools_from_sub_answers([SUMMARY], nothing, golden_aspects([SUMMARY]))) == []
 
 
 def test_a_passage_is_relevant_by_its_id_or_by_its_rouge_with_the_answer():
-    found = ByQuery({SUMMARY.question: ("i1", "i3", "i4")})
+    found = Fixed({SUMMARY.question: ("i1", "i3", "i4")})
     answer = "Old yeast brings much gas quickly."  # i1 has 3 of its 6 words and 1 of its 5 pairs
     example = SUMMARY.copy(references=(Reference(answer, 1),), passage_ids=("i4",))
     [pool] = pools_from_sub_answers([example], found, {}, limit=None)
@@ -148,9 +134,7 @@ def test_a_passage_is_relevant_by_its_id_or_by_its_rouge_with_the_answer():
 def test_a_pool_may_come_in_the_order_of_rank_fusion():
     found = {"Generate a summary about bread yeast": ("i1", "i3"), "Generate a summary about bread dough": ("i4", "i3")}
     golden = golden_aspects([SUMMARY])
-    turns, fused = (
-        next(pools_from_sub_answers([SUMMARY], ByQuery(found), golden, fuse=fuse)) for fuse in (False, True)
-    )
+    turns, fused = (next(pools_from_sub_answers([SUMMARY], Fixed(found), golden, fuse=f)) for f in (False, True))
     assert [p.id for p in turns.passages] == ["i1", "i4", "i3"]
     assert [p.id for p in fused.passages] == ["i3", "i1", "i4"]
     assert {p.id: p.sub_aspects for p in fused.passages} == {"i1": [0], "i4": [1], "i3": [0, 1]}
@@ -166,7 +150,7 @@ def test_predicted_sub_aspects_are_searched_for_as_the_program_does():
         aspects = predicted_aspects(examples, SubAspectExplorer(Options(retries=0)), Stages(1))
     assert aspects == {"w1": ["yeast", "crust"], "w2": [], "w3": ["yeast", "crust"]}
     found = {f"{SUMMARY.question} yeast": ("i1",), f"{SUMMARY.question} crust": ("i4",)}
-    [pool] = pools_from_sub_answers(examples[:1], ByQuery(found), aspects)
+    [pool] = pools_from_sub_answers(examples[:1], Fixed(found), aspects)
     assert pool.sub_aspects == ["yeast", "crust"] and pool.sub_answers == list(SUMMARY.sub_answers)
     with pytest.raises(InputError, match="question 'q1' has no sub-aspects"):
         golden_aspects([SUMMARY, EXAMPLE])

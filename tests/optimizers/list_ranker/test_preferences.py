@@ -48,11 +48,8 @@ def test_the_reward_is_the_match_with_the_answer_and_the_coverage_of_its_parts()
 
 
 def test_what_a_response_is_compared_with():
-    passages = [
-        {"id": "a", "text": "fair", "label": 2},
-        {"id": "b", "text": "best", "label": 3},
-        {"id": "c", "text": "no"},
-    ]
+    labels = {"fair": 2, "best": 3, "no": None}
+    passages = [{"id": text, "text": text, "label": label} for text, label in labels.items()]
     fields = {"id": "q", "question": "Why?", "passages": passages, "relevant_from": 2}
     assert gold_answers(Pool.model_validate(fields)) == ("best", ["best", "fair"])
     parts = {**fields, "sub_answers": ["one", "two"]}

@@ -18,7 +18,6 @@ from typedrag.optimizers.list_ranker.run import RankerTrainConfig, TrainingProgr
 from typedrag.retrieval import open_reranker
 
 SMALL = {"list_length": 3, "pooling": "passage"}
-COVERED = {"label": None, "coverage": [1.0]}
 FAST = {"epochs": 2, "learning_rate": 1e-2, "batch": 4, "at_once": 4}
 
 
@@ -38,9 +37,10 @@ def apart(pools):
     return [pool.model_copy(update={"question": f"more {pool.question}"}) for pool in pools]
 
 
-def held_out(tmp_path, count):
-    write_pools(tmp_path / "held_out.jsonl", apart(topic_pools(count)))
-    return tmp_path / "held_out.jsonl"
+def covering(pool, share):
+    """The same pool, of whose passages nothing is known but what they cover."""
+    known = {"label": None, "coverage": [share]}
+    return pool.model_copy(update={"passages": [p.model_copy(update=known) for p in pool.passages]})
 
 
 def test_weights_are_not_chosen_by_questions_that_are_trained_on(data, tmp_path):
@@ -48,9 +48,8 @@ def test_weights_are_not_chosen_by_questions_that_are_trained_on(data, tmp_path)
     asked_again = pool.model_copy(update={"id": "again", "question": f" {pool.question.upper()}?"})
     write_pools(tmp_path / "validation.jsonl", [*apart([other]), asked_again])
     wanted = config(data, validation=tmp_path / "validation.jsonl", start=str(tmp_path / "nothing"))
-    with pytest.raises(
-        InputError, match=f"1 of the 2 pools .* trained on, such as '{re.escape(asked_again.question)}'"
-    ):
+    said = f"1 of the 2 pools .* trained on, such as '{re.escape(asked_again.question)}'"
+    with pytest.raises(InputError, match=said):
         train_ranker(wanted, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -58,8 +57,9 @@ def test_weights_are_not_chosen_by_questions_that_are_trained_on(data, tmp_path)
 def test_a_training_is_a_reranker_and_a_run_of_mlflow(data, tmp_path, monkeypatch):
     import mlflow
 
-    uri = new_store(tmp_path / "store")
-    tracked = config(data, tracking=TrackingConfig(uri=uri), validation=held_out(tmp_path, 4))
+    uri, validation = new_store(tmp_path / "store"), tmp_path / "held_out.jsonl"
+    write_pools(validation, apart(topic_pools(4)))
+    tracked = config(data, tracking=TrackingConfig(uri=uri), validation=validation)
     trained = train_ranker(tracked, tmp_path / "out")
     assert trained.folder == tmp_path / "out" / "ranker" and trained.examples == 16
     [pool] = topic_pools(1)
@@ -148,11 +148,7 @@ def test_what_cannot_be_trained_is_refused(data, tmp_path):
 
 
 def test_pools_of_which_no_passage_covers_anything_are_left_out_and_counted(data, tmp_path):
-    blank = {"label": None, "coverage": [0.0]}
-    nothing = [
-        pool.model_copy(update={"passages": [p.model_copy(update=blank) for p in pool.passages]})
-        for pool in topic_pools(4)
-    ]
+    nothing = [covering(pool, 0.0) for pool in topic_pools(4)]
     write_pools(data, nothing)
     with pytest.raises(InputError, match="all silver lists are empty"):
         train_ranker(config(data), tmp_path / "out")
@@ -170,11 +166,7 @@ def test_pools_that_a_generator_s_answers_cannot_be_compared_with_are_refused_be
 ):
     monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
     first = train_ranker(config(data, training={**FAST, "epochs": 0.25}), tmp_path / "sft")
-    pools = [
-        pool.model_copy(update={"sub_answers": [], "passages": [p.model_copy(update=COVERED) for p in pool.passages]})
-        for pool in topic_pools(4)
-    ]
-    write_pools(data, pools)
+    write_pools(data, [covering(pool, 1.0) for pool in topic_pools(4)])
     wanted = config(data, start=str(first.folder), stage="dpo", lm=LMConfig(spec="vllm:stub"))
     with pytest.raises(InputError, match="has no answer to compare with"):
         train_ranker(wanted, tmp_path / "dpo")

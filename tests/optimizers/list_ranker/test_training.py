@@ -25,8 +25,7 @@ FAST = TrainingSettings(epochs=3, learning_rate=1e-2, batch=8, at_once=4)
 
 
 def test_training_lowers_the_loss_and_beats_random_order_on_held_out_pools(tmp_path):
-    ranker = new_ranker()
-    told = []
+    ranker, told = new_ranker(), []
     outcome = train_list_ranker(ranker, SilverDataset(POOLS, 32, 10), tmp_path, FAST, on_step=told.append)
     losses = outcome.losses
     assert len(losses) == 24 and told[-1].step == told[-1].steps == 24 and not outcome.stopped
@@ -59,9 +58,8 @@ def test_where_training_makes_nothing_better_the_start_is_kept(tmp_path):
     train_list_ranker(ranker, SilverDataset(POOLS, 32, 10), tmp_path / "good", FAST)
     before = {name: value.clone() for name, value in ranker.model.state_dict().items()}
     ruinous = FAST.model_copy(update={"learning_rate": 10.0, "epochs": 1.0})
-    outcome = train_list_ranker(
-        ranker, SilverDataset(POOLS[:8], 32, 10), tmp_path / "ruinous", ruinous, validation=TEST[:8]
-    )
+    dataset = SilverDataset(POOLS[:8], 32, 10)
+    outcome = train_list_ranker(ranker, dataset, tmp_path / "ruinous", ruinous, validation=TEST[:8])
     assert outcome.best_step == 0 and set(outcome.validated) == {0, 1}
     after = ranker.model.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -133,12 +131,9 @@ def test_frozen_layers_stay_as_they_are(kind, tmp_path):
     changed = {name for name, tensor in ranker.model.state_dict().items() if not torch.equal(before[name], tensor)}
     inside = {"encoder": "encoder.encoder.layer", "t5": "encoder.block", "bart": "encoder.layers"}[kind]
     trained = {name for name, parameter in ranker.model.named_parameters() if parameter.requires_grad}
-    assert {name for name in changed if name.startswith("encoder.")} == {
-        name for name in trained if name.startswith((f"{inside}.1.", "encoder.final_layer_norm"))
-    }
-    assert {name for name in trained if name.startswith("encoder.")} - changed == {
-        name for name in trained if "pooler" in name
-    }
+    changed, in_encoder = ({n for n in names if n.startswith("encoder.")} for names in (changed, trained))
+    assert changed == {n for n in trained if n.startswith((f"{inside}.1.", "encoder.final_layer_norm"))}
+    assert in_encoder - changed == {n for n in trained if "pooler" in n}
     with pytest.raises(InputError, match="has 2 layers, not 3"):
         freeze(ranker.model, 3)
 
@@ -161,22 +156,19 @@ def test_what_is_new_can_learn_faster(tmp_path):
 
 
 def test_killed_it_goes_on_as_if_it_had_not_been(tmp_path):
-    settings = FAST.model_copy(update={"epochs": 2.0})
-    pools = POOLS[:24]
-    whole = new_ranker()
-    uninterrupted = train_list_ranker(whole, SilverDataset(pools, 5, 10), tmp_path / "whole", settings)
+    def train(ranker, folder, **more):
+        settings = FAST.model_copy(update={"epochs": 2.0})
+        return train_list_ranker(ranker, SilverDataset(POOLS[:24], 5, 10), tmp_path / folder, settings, **more)
 
     def killed(loss):
         if loss.step == 5:
             raise KeyboardInterrupt
 
+    whole, again, steps = new_ranker(), new_ranker(), []
+    uninterrupted = train(whole, "whole")
     with pytest.raises(KeyboardInterrupt):
-        train_list_ranker(new_ranker(), SilverDataset(pools, 5, 10), tmp_path / "killed", settings, on_step=killed)
-    again = new_ranker()
-    steps = []
-    resumed = train_list_ranker(
-        again, SilverDataset(pools, 5, 10), tmp_path / "killed", settings, resume=True, on_step=steps.append
-    )
+        train(new_ranker(), "killed", on_step=killed)
+    resumed = train(again, "killed", resume=True, on_step=steps.append)
     assert [loss.step for loss in steps] == [4, 5, 6]  # an epoch has three steps, and is saved
     assert resumed.losses == pytest.approx(uninterrupted.losses)
     states = whole.model.state_dict(), again.model.state_dict()

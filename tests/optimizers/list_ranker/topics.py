@@ -2,6 +2,7 @@
 
 import random
 from functools import cache
+from statistics import fmean
 
 from typedrag.datasets.richrag import Pool
 from typedrag.optimizers.list_ranker.measures import pool_measures, ranker_candidates
@@ -20,14 +21,10 @@ def _pool(name: str, rng: random.Random, passages: int) -> Pool:
     topic = rng.choice(WORDS)
     others = [word for word in WORDS if word != topic]
     good = set(rng.sample(range(passages), passages // 3))
-    rows = [
-        {
-            "id": f"{name}-{n}",
-            "text": " ".join([topic if n in good else rng.choice(others), *rng.sample(others, 3), f"x{n}"]),
-            "label": int(n in good),
-        }
-        for n in range(passages)
-    ]
+    rows = []
+    for n in range(passages):
+        text = " ".join([topic if n in good else rng.choice(others), *rng.sample(others, 3), f"x{n}"])
+        rows.append({"id": f"{name}-{n}", "text": text, "label": int(n in good)})
     return Pool.model_validate({"id": name, "question": f"about {topic}", "passages": rows})
 
 
@@ -37,17 +34,11 @@ def new_ranker(seed: int = 0) -> ListRanker:
 
 
 def ndcg(ranker: ListRanker, pools: tuple[Pool, ...]) -> float:
-    rankings = [ranker.write(ranker_candidates(pool), 10) for pool in pools]
-    values = [pool_measures(pool, r, None)["ndcg"] for pool, r in zip(pools, rankings, strict=True)]
-    return sum(values) / len(values)
+    return fmean(pool_measures(pool, ranker.write(ranker_candidates(pool), 10), None)["ndcg"] for pool in pools)
 
 
 def random_ndcg(pools: tuple[Pool, ...]) -> float:
     """What random orders get on average."""
     rng = random.Random(0)
-    values = [
-        pool_measures(pool, rng.sample(range(len(pool.passages)), len(pool.passages)), None)["ndcg"]
-        for pool in pools
-        for _ in range(5)
-    ]
-    return sum(values) / len(values)
+    orders = [(pool, rng.sample(range(len(pool.passages)), len(pool.passages))) for pool in pools for _ in range(5)]
+    return fmean(pool_measures(pool, order, None)["ndcg"] for pool, order in orders)

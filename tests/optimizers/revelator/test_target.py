@@ -54,7 +54,6 @@ def test_what_was_compiled_is_put_back_into_a_copy(role):
 def test_only_a_program_with_the_role_takes_it():
     target = RevelatorTarget(RevelatorRole.ROUTER)
     for program in (RAG(Numbered()), HANRAG(Numbered(), options=Options(hanrag=HANRAGOptions(router="rule")))):
-        with pytest.raises(InputError, match="has no router"):
-            target.merge_into(program, RevelatorModule(RevelatorRole.ROUTER, Options()))
-        with pytest.raises(InputError, match="has no router"):  # before anything is paid
-            target.student(program)
+        for act in (target.student, lambda other: target.merge_into(other, RevelatorModule(target.role, Options()))):
+            with pytest.raises(InputError, match="has no router"):  # before anything is paid
+                act(program)

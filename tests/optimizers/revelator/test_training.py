@@ -24,15 +24,8 @@ def trained(tmp_path_factory, base, dataset):
     from tests.programs.passages import Numbered
     from typedrag.programs import HANRAG
 
-    steps = []
-    made = train_revelator(
-        str(base),
-        dataset,
-        HANRAG(Numbered()),
-        tmp_path_factory.mktemp("trainings") / "first",
-        QUICK,
-        on_step=steps.append,
-    )
+    steps, out = [], tmp_path_factory.mktemp("trainings") / "first"
+    made = train_revelator(str(base), dataset, HANRAG(Numbered()), out, QUICK, on_step=steps.append)
     assert [loss.step for loss in steps] == list(range(1, 41)) and {loss.steps for loss in steps} == {40}
     return made
 
@@ -77,15 +70,12 @@ def test_a_folder_holds_one_training(trained, base, dataset, program, tmp_path):
 
 
 def test_a_killed_training_goes_on_from_its_checkpoint(trained, base, dataset, program, tmp_path):
-    class Killed(Exception):
-        pass
-
     def kill(loss):
         if loss.step == 25:
-            raise Killed
+            raise KeyboardInterrupt
 
     out = tmp_path / "out"
-    with pytest.raises(Killed):
+    with pytest.raises(KeyboardInterrupt):
         train_revelator(str(base), dataset, program, out, QUICK, on_step=kill)
     assert [folder.name for folder in (out / CHECKPOINTS).iterdir()] == ["checkpoint-24"]  # a tenth is 4 steps
     with pytest.raises(InputError, match="--resume"):
@@ -97,10 +87,8 @@ def test_a_killed_training_goes_on_from_its_checkpoint(trained, base, dataset, p
     torn.mkdir()
     (torn / "adapter_model.safetensors").write_bytes(b"half of")
     steps = []
-    resumed = train_revelator(
-        str(base), dataset, program, out, QUICK, resume=True, on_step=lambda loss: steps.append(loss.step)
-    )
-    assert steps == list(range(25, 41))
+    resumed = train_revelator(str(base), dataset, program, out, QUICK, resume=True, on_step=steps.append)
+    assert [loss.step for loss in steps] == list(range(25, 41))
     assert resumed.loss_after == pytest.approx(trained.loss_after, rel=1e-3)  # as if it had not been killed
     assert resumed.loss_before == trained.loss_before
 

@@ -1,7 +1,12 @@
 import pytest
+from optuna.trial import TrialState
 
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
-from typedrag.optimizers.sweep import SweepConfig, SweepProgress, run_sweep
+from tests.lm_server import words
+from typedrag.optimizers.sweep import SweepConfig, open_sweep, run_sweep
+
+LOOSE = {"program": "rag", "options": {"score_cutoff": 0}}
+"""A program that reads as many passages as it is told to."""
 
 
 @pytest.fixture
@@ -39,15 +44,24 @@ def sweep(settings, tmp_path):
     """Make a sweep and give what its worker left."""
 
     def run(out="sweep", *, watching=None, **given):
-        config = SweepConfig.model_validate(settings(**given))
-        return run_sweep(config, tmp_path / out, watching=watching or SweepProgress())
+        return run_sweep(SweepConfig.model_validate(settings(**given)), tmp_path / out, watching=watching)
 
     return run
 
 
-def points(swept, *states):
-    """The points of the trials, whatever their order."""
-    from optuna.trial import TrialState
+@pytest.fixture
+def opened(settings, tmp_path):
+    return lambda **given: open_sweep(SweepConfig.model_validate(settings(**given)), tmp_path / "sweep")
 
-    wanted = [TrialState[name] for name in states or ("COMPLETE", "PRUNED")]
-    return sorted(tuple(t.params.values()) for t in swept.sweep.trials() if t.state in wanted)
+
+def long_where_few(call):
+    """Answers from fewer passages are longer."""
+    if "answer" not in call.wanted:
+        return None
+    passages = call.request["messages"][-1]["content"].count('"text"')
+    return {"citations": [1], "answer": words(100 - 10 * passages)}
+
+
+def points(swept):
+    """The points of the trials that came to an end, whatever their order."""
+    return sorted(tuple(t.params.values()) for t in swept.trials(TrialState.COMPLETE, TrialState.PRUNED))

@@ -11,28 +11,16 @@ from optuna.trial import create_trial
 
 from tests.lm_server import words
 from tests.mlflow_stores import new_store
-from tests.optimizers.sweep.test_run import long_where_few
+from tests.optimizers.sweep.conftest import LOOSE, long_where_few
 from typedrag.core.errors import InputError, TypedRAGError
 from typedrag.experiments.config import SpendingCaps
 from typedrag.experiments.loading import load_program
 from typedrag.experiments.results import read_run
-from typedrag.optimizers.sweep import SweepConfig, open_sweep
 from typedrag.optimizers.sweep.best import choose, measure_best
 from typedrag.optimizers.sweep.config import ObjectiveConfig
 from typedrag.optimizers.sweep.report import front_rows, sweep_page
 from typedrag.optimizers.sweep.study import VALUES, Sweep
 from typedrag.programs.compiled import Compiled
-
-LOOSE = {"program": "rag", "options": {"score_cutoff": 0}}
-
-
-@pytest.fixture
-def opened(settings, tmp_path):
-    def open_(**given):
-        config = SweepConfig.model_validate(settings(**given))
-        return open_sweep(config, tmp_path / "sweep")
-
-    return open_
 
 
 def test_the_best_is_measured_on_other_questions_and_saved(sweep, opened, server, sample_index, tmp_path):
@@ -78,13 +66,14 @@ def test_the_best_is_measured_on_other_questions_and_saved(sweep, opened, server
     headings = ("# Sweep: sweep", "## The front", "## What mattered", "## The best, measured again")
     for said in (*headings, "by question type", "Pruned ones have answered the first questions alone."):
         assert said in page
-    [parent] = [r for r in mlflow.search_runs(output_format="list") if r.info.run_name == "sweep"]
+    runs = mlflow.search_runs(output_format="list")
+    [parent] = [r for r in runs if r.info.run_name == "sweep"]
     assert parent.data.metrics["best/length/score/held-out"] == first.held_out.value
-    spent = {name: parent.data.metrics[f"spent/{name}"] for name in ("lm_calls", "prompt_tokens", "completion_tokens")}
-    assert (
-        spent["prompt_tokens"] == 100 * spent["lm_calls"] > 0 and spent["completion_tokens"] == 10 * spent["lm_calls"]
+    calls, prompts, replies = (
+        parent.data.metrics[f"spent/{name}"] for name in ("lm_calls", "prompt_tokens", "completion_tokens")
     )
-    nested = [r for r in mlflow.search_runs(output_format="list") if r.data.tags.get("mlflow.parentRunId")]
+    assert prompts == 100 * calls > 0 and replies == 10 * calls
+    nested = [r for r in runs if r.data.tags.get("mlflow.parentRunId")]
     assert {r.data.tags["mlflow.parentRunId"] for r in nested} == {parent.info.run_id}
     assert len(nested) == 4
     assert {r.data.params["knobs.top_k"] for r in nested} == {"1", "5"}
@@ -162,16 +151,12 @@ def test_the_best_is_measured_to_the_end_however_many_answers_fail(sweep, opened
     assert first.gain_answered.n == len(both)
 
 
-def few(program, **given):
-    """A sweep of one point over few questions."""
-    data = {"dataset": {"split": "validation", "limit": 2}, "held_out": {"limit": 2}}
-    return {"program": program, "knobs": {"top_k": [1]}, "metrics": ["length"], "scorer": None, **data, **given}
-
-
 def test_limits_hold_while_the_best_is_measured(sweep, opened, server):
-    sweep(**few({"program": "rag"}, threads=1))
+    data = {"dataset": {"split": "validation", "limit": 2}, "held_out": {"limit": 2}}
+    given = {"knobs": {"top_k": [1]}, "metrics": ["length"], "scorer": None, "threads": 1, **data}
+    sweep(**given)
     before = len(server.calls)
-    with opened(**few({"program": "rag"}, threads=1)) as held:
+    with opened(**given) as held:
         for _ in range(2):
             with pytest.raises(TypedRAGError, match=r"1 LM calls are made of the 1 allowed\. Allow more"):
                 measure_best(held, choose(held), caps=SpendingCaps(lm_calls=1))

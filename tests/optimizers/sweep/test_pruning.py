@@ -1,3 +1,5 @@
+import pytest
+
 from typedrag.optimizers.sweep import SweepConfig
 from typedrag.optimizers.sweep.study import is_behind
 
@@ -13,11 +15,20 @@ def trial(*values, tokens=None):
     return {"em/f1": list(values), **({"cost/tokens": [tokens] * len(values)} if tokens is not None else {})}
 
 
-def test_of_two_the_worse_stays_behind_and_of_equals_both_go_on():
-    assert goes_on(trial(0.1), [])  # nobody waits for others to come
-    assert goes_on(trial(0.5), [trial(0.4)])
-    assert not goes_on(trial(0.4), [trial(0.5)])
-    assert goes_on(trial(0.4), [trial(0.4)] * 5)
+@pytest.mark.parametrize(
+    ("own", "others", "first", "going"),
+    [
+        (trial(0.1), [], 1, True),  # nobody waits for others to come
+        (trial(0.5), [trial(0.4)], 1, True),
+        (trial(0.4), [trial(0.5)], 1, False),
+        (trial(0.4), [trial(0.4)] * 5, 1, True),
+        (trial(0.5, 0.5), [trial(0.4, 0.4, 1.0, 1.0)], 2, True),  # only the first questions count
+        (trial(None, 0.8), [trial(0.2, 0.9)], 2, True),  # a judgment that is missing is left out
+        (trial(None), [trial(0.1)], 1, False),
+    ],
+)
+def test_of_two_the_worse_stays_behind_and_of_equals_both_go_on(own, others, first, going):
+    assert goes_on(own, others, first) is going
 
 
 def test_one_of_so_many_goes_on():
@@ -25,15 +36,6 @@ def test_one_of_so_many_goes_on():
     for growth, allowed in ((2, 4), (4, 2)):
         going = [goes_on(t, [o for o in others if o is not t] + [trial(0)], growth=growth) for t in others]
         assert sum(going) == allowed
-
-
-def test_only_the_first_questions_count():
-    assert goes_on(trial(0.5, 0.5), [trial(0.4, 0.4, 1.0, 1.0)], first=2)
-
-
-def test_a_question_whose_judgment_is_missing_is_left_out():
-    assert goes_on(trial(None, 0.8), [trial(0.2, 0.9)], first=2)
-    assert not goes_on(trial(None), [trial(0.1)])
 
 
 def test_with_several_objectives_who_is_dominated_stays_behind():

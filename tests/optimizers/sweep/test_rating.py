@@ -7,12 +7,11 @@ import pytest
 from tests.datasets.files import write_jsonl
 from typedrag.core.errors import InputError
 from typedrag.experiments.results import read_run
-from typedrag.optimizers.sweep import SweepConfig, run_sweep
+from typedrag.optimizers.sweep import SweepConfig
 from typedrag.optimizers.sweep.best import choose, measure_best
 from typedrag.optimizers.sweep.resources import SweepResources
-from typedrag.optimizers.sweep.run import open_sweep
 
-SALT, YEAST, OVEN = "salt", "yeast", "oven"
+TYPES = {"salt": "core", "yeast": "background", "oven": "follow-up"}
 KNOBS = {"rating.core": [0.0, 1.0], "rating.follow_up": [-1.0, 1.0]}
 
 
@@ -23,24 +22,13 @@ def judges(call):
     def field(name):
         return json.loads(prompt.partition(f"[[ ## {name} ## ]]\n")[2].partition("\n")[0])
 
-    match call.wanted:
-        case ("sub_questions",):
-            return {"sub_questions": [f"What about the {word}?" for word in (SALT, YEAST, OVEN)] + PADDING}
-        case ("types",):
-            known = dict(zip((SALT, YEAST, OVEN), ("core", "background", "follow-up"), strict=True))
-            return {
-                "types": {k: known.get(q.split()[-1][:-1], "background") for k, q in field("sub_questions").items()}
-            }
-        case ("verdicts",):
-            sentences = field("sentences").items()
-            asked = field("sub_questions").items()
-            return {
-                "verdicts": {k: next((int(n) for n, s in sentences if q.split()[-1][:-1] in s), 0) for k, q in asked}
-            }
-    return None
-
-
-PADDING = [f"What about part{n}?" for n in range(7)]
+    if call.wanted == ("sub_questions",):
+        return {"sub_questions": [f"What about the {word}?" for word in (*TYPES, *(f"part{n}" for n in range(7)))]}
+    words = {key: question.split()[-1][:-1] for key, question in field("sub_questions").items()}
+    if call.wanted == ("types",):
+        return {"types": {key: TYPES.get(word, "background") for key, word in words.items()}}
+    sentences = field("sentences").items()
+    return {"verdicts": {key: next((int(n) for n, s in sentences if word in s), 0) for key, word in words.items()}}
 
 
 @pytest.fixture
@@ -48,7 +36,7 @@ def pairs(tmp_path):
     """People like answers that are about the core, and not those that stray."""
     rows = []
     for n in range(16):
-        first, second = (SALT, OVEN) if n % 2 else (OVEN, SALT)
+        first, second = ("salt", "oven") if n % 2 else ("oven", "salt")
         rows.append({
             "id": f"q{n}", "question": f"Why does bread number {n} rise?", "first": f"It is the {first}.",
             "second": f"It is the {second}.", "preference": 1 if n % 2 else -1,
@@ -69,16 +57,15 @@ def preferences(pairs, server):
     }
 
 
-def test_weights_that_people_go_by_are_found_and_judged_once(settings, preferences, server, tmp_path):
-    config = SweepConfig.model_validate({**settings(), **preferences})
-    swept = run_sweep(config, tmp_path / "sweep")
+def test_weights_that_people_go_by_are_found_and_judged_once(sweep, opened, preferences, server, tmp_path):
+    swept = sweep(**preferences)
     assert swept.stopped == ""
-    values = {tuple(t.params.values()): t.values[0] for t in swept.sweep.trials()}
+    values = {tuple(t.params.values()): t.values[0] for t in swept.trials()}
     assert values == {(0.0, -1.0): 1.0, (1.0, -1.0): 1.0, (1.0, 1.0): 0.5, (0.0, 1.0): 0.0}
     questions = len(read_run(next((tmp_path / "sweep" / "trials").iterdir())).questions)
     assert len(server.calls) == 2 * questions + 2  # sub-questions and their types; the two answers are the same to all
-    with open_sweep(config, tmp_path / "sweep") as sweep:
-        best = measure_best(sweep, choose(sweep))
+    with opened(**preferences) as held:
+        best = measure_best(held, choose(held))
     accuracy = best.measured[0]
     assert accuracy.measure == "preference/accuracy"
     assert accuracy.held_out.value == accuracy.base_held_out.value == 1.0

@@ -5,8 +5,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from tests.lm_server import words
-from tests.optimizers.sweep.conftest import points
+from tests.optimizers.sweep.conftest import LOOSE, long_where_few, points
 from tests.programs.artifact.test_compiled import compiled
 from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.experiments.resources import Resources
@@ -21,24 +20,13 @@ from typedrag.programs.compiled import save_compiled
 ALL = sorted((k, words) for k in (1, 3, 5) for words in (50, 200))
 
 
-def long_where_few(call):
-    """Answers from fewer passages are longer."""
-    if "answer" not in call.wanted:
-        return None
-    passages = call.request["messages"][-1]["content"].count('"text"')
-    return {"citations": [1], "answer": words(100 - 10 * passages)}
-
-
 def spent(swept):
     """The LM calls of all trials, those that were left to others among them."""
-    return sum_spending(*swept.sweep.trials()).usage.lm_calls
+    return sum_spending(*swept.trials()).usage.lm_calls
 
 
 def complete(swept):
-    return swept.sweep.trials(TrialState.COMPLETE)
-
-
-# a sweep
+    return swept.trials(TrialState.COMPLETE)
 
 
 def test_a_grid_is_gone_through_once_beginning_with_the_program_as_it_is(sweep, server):
@@ -77,14 +65,6 @@ def test_every_sampler_makes_as_many_different_trials_as_are_wanted(sweep, sampl
     assert points(swept) == ALL
 
 
-def test_where_every_point_was_tried_the_sweep_ends(sweep):
-    swept = sweep(sampler={"name": "random"}, stop={"trials": 50}, dataset={"limit": 2})
-    assert (swept.stopped, points(swept)) == ("", ALL)
-
-
-# reuse
-
-
 def test_trials_that_ask_the_same_pay_once(sweep, server):
     swept = sweep(knobs={"rerank_everywhere": [True, False]})
     assert len(complete(swept)) == 2  # without a reranker the two ask the same
@@ -95,55 +75,32 @@ def test_trials_that_ask_the_same_pay_once(sweep, server):
     assert second.user_attrs["spent"]["lm_calls"] == 0
 
 
-# objectives and constraints
-
-
 def test_several_objectives_give_a_front(sweep, server):
-    server.reply = lambda call: (
-        {"citations": [1], "answer": words(20 * call.request["messages"][-1]["content"].count('"text"'))}
-        if "answer" in call.wanted
-        else None
-    )
-    swept = sweep(
-        program={"options": {"score_cutoff": 0}},
-        knobs={"top_k": [1, 3, 5]},
-        objectives=["length/score", {"measure": "tiny/score", "direction": "minimize"}],
-    )
-    assert [t.params["top_k"] for t in swept.sweep.front] == [5]
-    opposed = sweep(
-        "opposed",
-        program={"options": {"score_cutoff": 0}},
-        knobs={"top_k": [1, 3, 5]},
-        objectives=["length/score", {"measure": "length/share", "direction": "minimize"}],
-    )
-    assert [t.params["top_k"] for t in opposed.sweep.front] == [5, 3, 1]
+    server.reply = long_where_few
+    for least, best in (("tiny/score", [1]), ("length/share", [1, 3, 5])):
+        objectives = ["length/score", {"measure": least, "direction": "minimize"}]
+        swept = sweep(least[:4], program=LOOSE, knobs={"top_k": [1, 3, 5]}, objectives=objectives)
+        assert [t.params["top_k"] for t in swept.front] == best
 
 
 def test_a_trial_outside_the_constraints_is_not_the_best(sweep, server):
     server.reply = long_where_few
     limits = [{"measure": "length/score", "at_most": 0.4}]
-    swept = sweep(program={"options": {"score_cutoff": 0}}, constraints=limits)
-    best = swept.sweep.front[0]
+    swept = sweep(program=LOOSE, constraints=limits)
+    best = swept.front[0]
     assert best.params["top_k"] == 3
     assert best.constraints["length/score at most 0.4"] <= 0
     assert {t.params["top_k"] for t in complete(swept) if t.constraints["length/score at most 0.4"] > 0} == {1}
 
 
-# pruning
-
-
 def test_trials_that_fall_behind_answer_only_the_first_questions(sweep, server):
     server.reply = long_where_few
-    swept = sweep(
-        program={"options": {"score_cutoff": 0}},
-        knobs={"top_k": [1, 2, 3, 4, 5, 6, 7]},
-        pruning={"enabled": True, "first": 3},
-        dataset={"limit": 12},
-    )
-    by_state = Counter(t.state for t in swept.sweep.trials())
+    pruning = {"enabled": True, "first": 3}
+    swept = sweep(program=LOOSE, knobs={"top_k": list(range(1, 8))}, pruning=pruning, dataset={"limit": 12})
+    by_state = Counter(t.state for t in swept.trials())
     assert by_state[TrialState.PRUNED] >= 3
-    assert swept.sweep.front[0].params == {"top_k": 1}
-    for trial in swept.sweep.trials(TrialState.PRUNED):
+    assert swept.front[0].params == {"top_k": 1}
+    for trial in swept.trials(TrialState.PRUNED):
         assert answered(trial) in (3, 6)
         assert "behind others" in trial.user_attrs["problem"]
     assert all(answered(t) == 12 for t in complete(swept))
@@ -151,12 +108,8 @@ def test_trials_that_fall_behind_answer_only_the_first_questions(sweep, server):
 
 def test_all_trials_answer_the_same_questions_in_the_same_order(sweep, server, tmp_path):
     server.reply = long_where_few
-    sweep(
-        program={"options": {"score_cutoff": 0}},
-        knobs={"top_k": [1, 3, 5, 7]},
-        pruning={"enabled": True, "first": 2},
-        dataset={"limit": 8},
-    )
+    pruning = {"enabled": True, "first": 2}
+    sweep(program=LOOSE, knobs={"top_k": [1, 3, 5, 7]}, pruning=pruning, dataset={"limit": 8})
     orders = [[q.id for q in read_run(f).questions] for f in (tmp_path / "sweep" / "trials").iterdir()]
     longest = max(orders, key=len)
     assert len({len(order) for order in orders}) > 1
@@ -169,8 +122,8 @@ def test_a_trial_whose_answers_fail_is_pruned_and_the_sweep_goes_on(sweep, serve
         return (400, "too short") if few and "answer" in call.wanted else None
 
     server.reply = reply
-    swept = sweep(knobs={"top_k": [1, 3]}, program={"options": {"score_cutoff": 0}}, metrics=["tiny", "length"])
-    [pruned] = swept.sweep.trials(TrialState.PRUNED)
+    swept = sweep(knobs={"top_k": [1, 3]}, program=LOOSE, metrics=["tiny", "length"])
+    [pruned] = swept.trials(TrialState.PRUNED)
     assert (pruned.params, [t.params for t in complete(swept)]) == ({"top_k": 1}, [{"top_k": 3}])
     assert "the LM refused the request" in pruned.user_attrs["problem"]
 
@@ -185,7 +138,7 @@ def test_a_point_that_cannot_be_built_is_pruned_with_its_reason(sweep, monkeypat
 
     monkeypatch.setattr(Resources, "program", some)
     swept = sweep(knobs={"top_k": [1, 3]}, dataset={"limit": 2})
-    [pruned] = swept.sweep.trials(TrialState.PRUNED)
+    [pruned] = swept.trials(TrialState.PRUNED)
     assert (pruned.params, len(complete(swept))) == ({"top_k": 3}, 1)
     assert "three passages do not go with the rest" in pruned.user_attrs["problem"]
 
@@ -202,14 +155,11 @@ def test_a_teleprompter_is_a_knob_and_compiles_once(sweep, server, tmp_path):
     swept = sweep(**given)
     assert {t.params["teleprompter"] for t in complete(swept)} == {"none", "bootstrap"}
     assert (tmp_path / "sweep" / "compiled" / "bootstrap" / "program" / "program.json").is_file()
-    for trial in swept.sweep.trials(TrialState.PRUNED):
+    for trial in swept.trials(TrialState.PRUNED):
         assert "no rule is given" in trial.user_attrs["problem"]
     shown = [call for call in server.calls if len(call.request["messages"]) > 2]
     assert shown  # the compiled program has demonstrations
     assert spent(swept) == len(server.calls)  # those of the compiles are of the trials that came first
-
-
-# stopping and coming back
 
 
 def test_limits_stop_a_sweep_that_the_same_command_continues(sweep, server):
@@ -241,7 +191,7 @@ def test_what_a_trial_had_spent_before_it_was_taken_up_again_counts_once(sweep, 
     stop = {"tokens": 400}
     given = {"pruning": {"enabled": True, "first": 2}, "metrics": ["length"], "scorer": None}
     begun = sweep(stop=stop, **given)
-    assert begun.sweep.trials(TrialState.FAIL)
+    assert begun.trials(TrialState.FAIL)
     done = sweep(**given)
     assert done.stopped == ""
     assert spent(done) == len(server.calls)
@@ -262,12 +212,11 @@ def test_a_worker_whose_trial_was_taken_up_goes_on(sweep, server, tmp_path):
 
 
 def test_no_improvement_stops_it(sweep, server):
-    swept = sweep(knobs={"top_k": [1, 2, 3, 4, 5, 6, 7, 8]}, objectives=[{"measure": "cost/tokens"}],
-                  stop={"no_improvement": 3}, dataset={"limit": 2})  # fmt: skip
+    given = {"knobs": {"top_k": list(range(1, 9))}, "dataset": {"limit": 2}}
+    swept = sweep(objectives=[{"measure": "cost/tokens"}], stop={"no_improvement": 3}, **given)
     assert swept.stopped == ""  # all cost the same, so all are the best
     server.reply = long_where_few
-    swept = sweep("other", knobs={"top_k": [1, 2, 3, 4, 5, 6, 7, 8]}, stop={"no_improvement": 2},
-                  program={"options": {"score_cutoff": 0}}, dataset={"limit": 2})  # fmt: skip
+    swept = sweep("other", program=LOOSE, stop={"no_improvement": 2}, **given)
     assert "none of the last 2 trials is better" in swept.stopped
     assert len(points(swept)) < 8
 
@@ -306,15 +255,15 @@ def test_an_lm_that_is_gone_loses_nothing(sweep, server):
 
 def test_a_study_of_another_sweep_is_not_joined(sweep):
     sweep(stop={"trials": 1}, dataset={"limit": 6})
-    changes = [
-        ({"knobs": {"top_k": [1, 2]}}, "knobs"),
-        ({"objectives": ["tiny/score"]}, "objectives"),
-        ({"dataset": {"limit": 5}}, "questions"),
-        ({"program": {"options": {"retries": 0}}}, "options"),
-        ({"sampler": {"seed": 7}}, "sampler"),
-        ({"lm": {"max_tokens": 99}}, "lm_settings"),
-    ]
-    for change, said in changes:
+    changes = {
+        "knobs": {"knobs": {"top_k": [1, 2]}},
+        "objectives": {"objectives": ["tiny/score"]},
+        "questions": {"dataset": {"limit": 5}},
+        "options": {"program": {"options": {"retries": 0}}},
+        "sampler": {"sampler": {"seed": 7}},
+        "lm_settings": {"lm": {"max_tokens": 99}},
+    }
+    for said, change in changes.items():
         with pytest.raises(InputError, match=f"belongs to a run with another .*{said}"):
             sweep(**change)
 
@@ -346,8 +295,6 @@ def test_a_study_is_not_joined_once_the_folder_that_a_knob_names_holds_something
     assert not SweepResources(by_name, tmp_path / "named").identity().keys() & {"programs", "rerankers"}
 
 
-# bad input
-
 COMPILED = {
     "knobs": {"teleprompter": ["dspy:COPRO"]},
     "compile": {"optimizers": {"dspy:COPRO": {}}, "metrics": ["length"]},
@@ -376,10 +323,7 @@ COMPILED = {
         ({"held_out": {"split": "train"}}, "over the split train would see questions of the split train"),
         ({"held_out": {"split": "tset"}}, "no split is called 'tset'"),
         ({**COMPILED, "held_out": {"split": "validation"}}, "what is compiled sees the split validation"),
-        (
-            {**COMPILED, "dataset": {"split": "test"}, "held_out": {"split": "train"}},
-            "is compiled sees the split train",
-        ),
+        ({**COMPILED, "dataset": {"split": "test"}, "held_out": {"split": "train"}}, "compiled sees the split train"),
         ({"storage": "sqlite:///study.db"}, "storage is a PostgreSQL database"),
     ],
 )
@@ -397,7 +341,7 @@ def test_a_measure_that_its_metric_does_not_give_is_refused_after_the_first_ques
 
 
 def test_a_point_that_the_sampler_chooses_again_is_made_once(sweep):
-    """Six points and a sampler that knows nothing of them: it is bound to choose some twice."""
-    swept = sweep(sampler={"name": "random", "seed": 3}, stop={"trials": 6}, dataset={"limit": 2})
-    assert any("duplicate" in t.user_attrs for t in swept.sweep.trials())
-    assert points(swept) == ALL
+    """Six points and a sampler that knows nothing of them: it is bound to choose some twice before it has tried all."""
+    swept = sweep(sampler={"name": "random", "seed": 3}, stop={"trials": 50}, dataset={"limit": 2})
+    assert any("duplicate" in t.user_attrs for t in swept.trials())
+    assert (swept.stopped, points(swept)) == ("", ALL)

@@ -78,16 +78,6 @@ def test_a_step_is_held_however_its_number_was_added_up():
     [
         ({"retriever": ["bm25", "dense"], "hybrid__weight": None}, r"'retriever' and 'hybrid\.weight'.*hybrid:0\.3"),
         ({"program": ["rag", "typed_rag"], "teleprompter": ["none", "dspy:COPRO"]}, "'program' and 'teleprompter'"),
-    ],
-)
-def test_knobs_of_which_one_overrules_the_other_are_refused(knobs, said):
-    with pytest.raises(InputError, match=said):
-        space_of(**knobs)
-
-
-@pytest.mark.parametrize(
-    ("knobs", "said"),
-    [
         ({"top_k": {"low": 1, "high": 5, "step": 0.5}}, "knob 'top_k' has whole numbers alone"),
         ({"top_k": {"low": 1.5, "high": 5}}, "knob 'top_k' has whole numbers alone"),
         ({"score_cutoff": {"low": 0, "high": 8, "log": True}}, "'score_cutoff' is logarithmic and begins at 0"),
@@ -95,7 +85,7 @@ def test_knobs_of_which_one_overrules_the_other_are_refused(knobs, said):
         ({"bm25__k1": {"low": 1, "high": 2, "log": True, "step": 0.5}}, r"'bm25\.k1' has steps and is logarithmic"),
     ],
 )
-def test_ranges_that_cannot_be_are_refused(knobs, said):
+def test_knobs_that_overrule_one_another_and_ranges_that_cannot_be_are_refused(knobs, said):
     with pytest.raises(InputError, match=said):
         space_of(**knobs)
 

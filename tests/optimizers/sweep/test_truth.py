@@ -1,19 +1,23 @@
 import json
 
+import mlflow
 import pytest
 
 from tests.experiments.tiny import ShortIsTrue
 from tests.mlflow_stores import new_store
-from tests.optimizers.sweep.test_run import long_where_few
+from tests.optimizers.sweep.conftest import LOOSE, long_where_few
 from typedrag.metrics.metric import _METRICS
-from typedrag.optimizers.sweep import SweepConfig, SweepProgress, open_sweep
+from typedrag.optimizers.sweep import SweepConfig, SweepProgress
 from typedrag.optimizers.sweep.best import choose, measure_best
 from typedrag.optimizers.sweep.report import sweep_page
 from typedrag.optimizers.sweep.resources import SweepResources
 from typedrag.programs.compiled import Compiled
 
-TOP_K = {"program": {"program": "rag", "options": {"score_cutoff": 0}}, "knobs": {"top_k": [1, 5]}, "scorer": None}
 LINKAGE = {"metrics": ["linkage"], "objectives": ["linkage/mrr"]}
+TRUE = {
+    "metrics": ["linkage", "truthfulness"],
+    "constraints": [{"measure": "truthfulness/truthfulness", "at_least": 0}],
+}
 
 
 @pytest.fixture
@@ -43,14 +47,7 @@ def test_what_is_looked_for_by_default_is_a_mix_with_truthfulness(settings, tmp_
         ({**LINKAGE, "objectives": ["objective/score"]}, "linkage"),
         ({"metrics": ["linkage", "truthfulness"], "objectives": ["linkage/mrr"]}, "linkage"),
         ({"metrics": ["linkage", "truthfulness"], "objectives": ["objective/score", "cost/tokens"]}, ""),
-        (
-            {
-                **LINKAGE,
-                "metrics": ["linkage", "truthfulness"],
-                "constraints": [{"measure": "truthfulness/truthfulness", "at_least": 0}],
-            },
-            "",
-        ),
+        ({**LINKAGE, **TRUE}, ""),
         ({"compile": {"optimizers": {"dspy:COPRO": {}}, "metrics": ["coverage"]}}, "coverage"),
         ({"compile": {"optimizers": {"dspy:COPRO": {}}}}, ""),
     ],
@@ -60,31 +57,34 @@ def test_what_is_looked_for_without_truthfulness_says_what_that_risks(settings, 
     assert risk.startswith(f"{risky} without truthfulness pays") if risky else not risk
 
 
-def test_the_best_is_not_better_if_its_answers_are_less_truthful(sweep, settings, long_is_wrong, tmp_path):
+def sweep_in_mlflow():
+    """The parent run of the one sweep that was logged."""
+    [parent] = [r for r in mlflow.search_runs(output_format="list") if r.info.run_name == "sweep"]
+    return parent
+
+
+def test_the_best_is_not_better_if_its_answers_are_less_truthful(sweep, opened, long_is_wrong, tmp_path):
     given = {
-        **TOP_K,
+        "program": LOOSE,
+        "knobs": {"top_k": [1, 5]},
+        "scorer": None,
         "metrics": ["length"],
         "dataset": {"split": "validation", "limit": 4},
         "held_out": {"split": "test", "limit": 8},
         "tracking": {"enabled": True, "uri": new_store(tmp_path / "mlflow")},
     }
     sweep(**given)
-    with open_sweep(SweepConfig.model_validate(settings(**given)), tmp_path / "sweep") as held:
+    with opened(**given) as held:
         found = measure_best(held, choose(held))
         page = sweep_page(held, "typedrag sweep report sweep")
     assert found.point["top_k"] == 1
-    assert [m.measure for m in found.measured[:3]] == [
-        "length/score",
-        "truthfulness/truthfulness",
-        "truthfulness/right",
-    ]
+    names = ["length/score", "truthfulness/truthfulness", "truthfulness/right"]
+    assert [m.measure for m in found.measured[:3]] == names
     assert (found.truth.value, found.truth.n, found.verdict) == (-2, 6, "less truthful")
     assert "NOT BETTER, for answers are less truthful, by -2.000 (n = 6 questions)." in page
     assert json.loads((tmp_path / "sweep" / "best" / "best.json").read_text())["verdict"] == "less truthful"
     assert Compiled.read(found.folder).about.verdict == "less truthful"
-    import mlflow
-
-    [parent] = [r for r in mlflow.search_runs(output_format="list") if r.info.run_name == "sweep"]
+    parent = sweep_in_mlflow()
     assert parent.data.tags["verdict"] == "less truthful"
     assert parent.data.metrics["best/truthfulness/truthfulness/gain-held-out"] == -2
 
@@ -101,10 +101,7 @@ def test_the_risk_is_told_at_the_beginning_and_stays_with_the_sweep(sweep, serve
     }
     told = []
     swept = sweep(**given, watching=SweepProgress(notice=told.append))
-    risk = swept.sweep.parts.risk
+    risk = swept.parts.risk
     assert told[0] == risk
-    assert f"**Beware:** {risk}." in sweep_page(swept.sweep, "typedrag sweep report sweep")
-    import mlflow
-
-    [parent] = [r for r in mlflow.search_runs(output_format="list") if r.info.run_name == "sweep"]
-    assert parent.data.tags["risk"] == risk
+    assert f"**Beware:** {risk}." in sweep_page(swept, "typedrag sweep report sweep")
+    assert sweep_in_mlflow().data.tags["risk"] == risk

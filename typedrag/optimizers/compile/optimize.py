@@ -223,10 +223,7 @@ def _dspy_logged(file: Path, redact: Callable[[str], str]) -> Iterator[None]:
     """Redirect DSPy's many prints and log messages, within the context, to a file."""
     logger = logging.getLogger("dspy")
     before = logger.handlers[:], logger.propagate, logger.level
-    with (
-        file.open("a", encoding="utf-8", buffering=1) as opened,
-        redirect_stdout(_Redacted(opened, redact)) as log,
-    ):
+    with file.open("a", encoding="utf-8", buffering=1) as opened, redirect_stdout(_Redacted(opened, redact)) as log:
         logger.handlers, logger.propagate = [logging.StreamHandler(log)], False
         logger.setLevel(logging.INFO)
         try:

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import dspy
 from pydantic import TypeAdapter, ValidationError
@@ -115,53 +115,50 @@ def transfer(source: dspy.Module, target: dspy.Module, names: Collection[str] | 
         mine[name].config = dict(compiled[name].config)
 
 
-class ModuleKind(NamedTuple):
-    """A module under the name that users know."""
-
-    about: str
-    types: tuple[QuestionType, ...] = ()
-
-
-MODULES: Mapping[str, ModuleKind] = {
-    "type-classifier": ModuleKind("names a question's type, where the LM does so"),
-    "keyword-extractor": ModuleKind("writes the keywords of an experience question", (QuestionType.EXPERIENCE,)),
-    "comparison-frame": ModuleKind("finds what a question compares, and for what", (QuestionType.COMPARISON,)),
-    "reason-sub-queries": ModuleKind("writes the sub-queries of a reason question", (QuestionType.REASON,)),
-    "instruction-sub-queries": ModuleKind(
-        "writes the sub-queries of an instruction question", (QuestionType.INSTRUCTION,)
-    ),
-    "debate-frame": ModuleKind(
-        "writes topic, sides and their sub-queries of a debate question", (QuestionType.DEBATE,)
-    ),
-    "sub-aspect-explorer": ModuleKind("names the sub-aspects of a question"),
-    "query-variants": ModuleKind("asks the question in other words"),
-    "scope-classifier": ModuleKind("says whether a question needs one document or several, where the LM does so"),
-    "question-rewriter": ModuleKind("rewrites a single-document question for BM25 and for dense retrieval"),
-    "question-splitter": ModuleKind("writes the two sub-questions of a multi-document question"),
-    "router": ModuleKind("says how much retrieval a question takes"),
-    "decomposer": ModuleKind("writes the parts of a compound question"),
-    "refiner": ModuleKind("writes what a complex question needs to know next"),
-    "reasoner": ModuleKind("reasons a sentence at a time, each the next query"),
-    "relevance": ModuleKind("judges whether a passage is relevant"),
-    "ending": ModuleKind("judges whether a complex question is answered"),
-    "core-sub-questions": ModuleKind("writes and types sub-questions, of which the core ones are searched for"),
-    "gate": ModuleKind("judges which of the passages found are of use, where the LM does so"),
-    "answer": ModuleKind("writes answers, or parts of one, from passages"),
-    "sub-answer-combiner": ModuleKind("writes an answer out of the answers to a question's parts"),
-    "aggregator": ModuleKind(
-        "writes an answer out of the answers to sub-queries",
-        (QuestionType.REASON, QuestionType.INSTRUCTION),
-    ),
-    "debate-mediator": ModuleKind("writes an answer out of what the sides say", (QuestionType.DEBATE,)),
-    "coverage-judge": ModuleKind("says which core sub-questions a passage answers, or an answer leaves open"),
-    "reviser": ModuleKind("revises an answer that leaves core sub-questions open"),
-    "answer-without-passages": ModuleKind("answers from what the LM knows"),
-    "reply": ModuleKind("replies to what is no question", (QuestionType.NOT_A_QUESTION,)),
-    "classifier": ModuleKind("names what a question is, in a program of a package"),
-    "searcher": ModuleKind("writes what is searched for, in a program of a package"),
-    "judge": ModuleKind("says something about texts, in a program of a package"),
+MODULES: Mapping[str, str] = {
+    "type-classifier": "names a question's type, where the LM does so",
+    "keyword-extractor": "writes the keywords of an experience question",
+    "comparison-frame": "finds what a question compares, and for what",
+    "reason-sub-queries": "writes the sub-queries of a reason question",
+    "instruction-sub-queries": "writes the sub-queries of an instruction question",
+    "debate-frame": "writes topic, sides and their sub-queries of a debate question",
+    "sub-aspect-explorer": "names the sub-aspects of a question",
+    "query-variants": "asks the question in other words",
+    "scope-classifier": "says whether a question needs one document or several, where the LM does so",
+    "question-rewriter": "rewrites a single-document question for BM25 and for dense retrieval",
+    "question-splitter": "writes the two sub-questions of a multi-document question",
+    "router": "says how much retrieval a question takes",
+    "decomposer": "writes the parts of a compound question",
+    "refiner": "writes what a complex question needs to know next",
+    "reasoner": "reasons a sentence at a time, each the next query",
+    "relevance": "judges whether a passage is relevant",
+    "ending": "judges whether a complex question is answered",
+    "core-sub-questions": "writes and types sub-questions, of which the core ones are searched for",
+    "gate": "judges which of the passages found are of use, where the LM does so",
+    "answer": "writes answers, or parts of one, from passages",
+    "sub-answer-combiner": "writes an answer out of the answers to a question's parts",
+    "aggregator": "writes an answer out of the answers to sub-queries",
+    "debate-mediator": "writes an answer out of what the sides say",
+    "coverage-judge": "says which core sub-questions a passage answers, or an answer leaves open",
+    "reviser": "revises an answer that leaves core sub-questions open",
+    "answer-without-passages": "answers from what the LM knows",
+    "reply": "replies to what is no question",
+    "classifier": "names what a question is, in a program of a package",
+    "searcher": "writes what is searched for, in a program of a package",
+    "judge": "says something about texts, in a program of a package",
 }
 """The modules that can be compiled, in the order in which questions pass them; each signature names its module."""
+_TYPES: Mapping[str, tuple[QuestionType, ...]] = {
+    "keyword-extractor": (QuestionType.EXPERIENCE,),
+    "comparison-frame": (QuestionType.COMPARISON,),
+    "reason-sub-queries": (QuestionType.REASON,),
+    "instruction-sub-queries": (QuestionType.INSTRUCTION,),
+    "debate-frame": (QuestionType.DEBATE,),
+    "aggregator": (QuestionType.REASON, QuestionType.INSTRUCTION),
+    "debate-mediator": (QuestionType.DEBATE,),
+    "reply": (QuestionType.NOT_A_QUESTION,),
+}
+"""The types of question that reach a module, where not all do."""
 
 _WITHIN = "program."
 _BY_SIGNATURES = "type-classifier core-sub-questions aggregator debate-mediator coverage-judge reviser".split()
@@ -169,13 +166,7 @@ _BY_SIGNATURES = "type-classifier core-sub-questions aggregator debate-mediator 
 
 
 def list_modules(program: Program) -> dict[str, tuple[str, ...]]:
-    """The names of a program's predictors by module, in the order of `MODULES`.
-
-    Example:
-        >>> from typedrag.programs import DirectLM
-        >>> list_modules(DirectLM())
-        {'answer-without-passages': ('answer_without_passages',)}
-    """
+    """The names of a program's predictors by module, in the order of `MODULES`."""
     by_module: dict[str, tuple[str, ...]] = dict.fromkeys(MODULES, ())
     for name, predictor in named_predictors(program).items():
         module = module_name(predictor.signature)
@@ -229,7 +220,7 @@ class ProgramTarget(Target):
             raise InputError(f"no module is called '{unknown[0]}'", f"Modules: {', '.join(MODULES)}")
         self.modules = tuple(dict.fromkeys(modules))
         self.name = ",".join(self.modules) or "program"
-        self.about = "; ".join(MODULES[m].about for m in self.modules) or "the whole program, end to end"
+        self.about = "; ".join(MODULES[m] for m in self.modules) or "the whole program, end to end"
 
     def student(self, program: Program | None = None) -> dspy.Module:
         program = require_program(program, self.name)
@@ -248,7 +239,7 @@ class ProgramTarget(Target):
         return tuple(name for module in self.modules for name in there[module])
 
     def cases(self, example: dspy.Example) -> Iterable[dspy.Example]:
-        types = [MODULES[module].types for module in self.modules]
+        types = [_TYPES.get(module, ()) for module in self.modules]
         reached = not types or not all(types) or any(infer_type(example) in some for some in types)
         return (example,) if reached else ()
 
@@ -621,12 +612,7 @@ ALONE: dict[str, Target] = {
 
 
 def find_target(spec: str) -> Target:
-    """The target that a spec names: empty for the whole program, modules with commas between, or a name of `ALONE`.
-
-    Example:
-        >>> find_target("answer,debate-mediator").name
-        'answer,debate-mediator'
-    """
+    """The target that a spec names: empty for the whole program, modules with commas between, or a name of `ALONE`."""
     if spec in ALONE:
         return ALONE[spec]
     names = [name.strip() for name in spec.split(",") if name.strip()]

@@ -52,17 +52,7 @@ def check_worth(pool: Pool) -> None:
 
 
 def graded_table(texts: Sequence[str], labels: Sequence[int], relevant_from: int = 1) -> NDArray[np.float64]:
-    """The coverage table of graded passages, for pools without sub-answers.
-
-    Example:
-        The second says what the first says; the third is another answer, with half the label:
-
-        >>> table = graded_table(["let it rise", "let it rise", "use warm milk"], [2, 2, 1])
-        >>> table.tolist()
-        [[1.0, 0.0], [1.0, 0.0], [0.0, 0.5]]
-        >>> silver_list(table, k=3)
-        [0, 2, 1]
-    """
+    """The coverage table of graded passages, for pools without sub-answers."""
     grades = np.array(labels, dtype=float) / max(1, *labels)
     answers = list(dict.fromkeys(t for t, label in zip(texts, labels, strict=True) if label >= relevant_from))
     worth = grades > 0
@@ -72,27 +62,14 @@ def graded_table(texts: Sequence[str], labels: Sequence[int], relevant_from: int
 
 
 def silver_list(table: Any, k: int) -> list[int]:
-    """The list that a ranker is to learn: the greedy one (eq. 8), without passages that add nothing.
-
-    Example:
-        >>> silver_list([[0.0, 0.0], [0.5, 0.0], [0.4, 0.3], [0.0, 0.0]], k=4)
-        [2, 1]
-    """
+    """The list that a ranker is to learn: the greedy one (eq. 8), without passages that add nothing."""
     ranking = greedy_ranking(table, k)
     worth = [comprehensiveness(ranking[:n], table) for n in range(len(ranking) + 1)]
     return [passage for n, passage in enumerate(ranking) if worth[n + 1] > worth[n]]
 
 
 def pool_measures(pool: Pool, ranking: Sequence[int], table: Any | None, k: int = 10) -> dict[str, float]:
-    """The `MEASURES` of a ranking, as far as the pool has the labels or the table that they need.
-
-    Example:
-        >>> pool = Pool.model_validate({"id": "q", "question": "Why?", "relevant_from": 2, "passages": [
-        ...     {"id": "a", "text": "no", "label": 0}, {"id": "b", "text": "so so", "label": 1},
-        ...     {"id": "c", "text": "yes it is", "label": 3}]})
-        >>> {name: round(value, 3) for name, value in pool_measures(pool, [1, 2, 0], None).items()}
-        {'ndcg': 0.797, 'map': 0.5}
-    """
+    """The `MEASURES` of a ranking, as far as the pool has the labels or the table that they need."""
     measures = {}
     ids = [pool.passages[n].id for n in ranking]
     labels = {p.id: p.label or 0 for p in pool.passages}

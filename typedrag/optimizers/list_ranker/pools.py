@@ -38,13 +38,7 @@ class Scale(NamedTuple):
 
 
 def find_scale(examples: Sequence[dspy.Example]) -> Scale:
-    """The scale of labels in a dataset whose references are passages; the first of them are those of `passage_ids`.
-
-    Example:
-        >>> references = (Reference("good", 4), Reference("fair", 3), Reference("no", 1))
-        >>> find_scale([dspy.Example(references=references, passage_ids=("a", "b"))])
-        Scale(lowest=1, relevant_from=3)
-    """
+    """The scale of labels in a dataset whose references are passages; the first of them are those of `passage_ids`."""
     labels = {r.label for e in examples for r in e.get("references") or ()}
     needed = [_references(e)[: len(e.get("passage_ids") or ())] for e in examples]
     relevant = {r.label for references in needed for r in references}
@@ -104,9 +98,7 @@ def golden_aspects(examples: Iterable[dspy.Example]) -> dict[str, list[str]]:
 
 
 def predicted_aspects(
-    examples: Sequence[dspy.Example],
-    explorer: SubAspectExplorer,
-    stages: Stages,
+    examples: Sequence[dspy.Example], explorer: SubAspectExplorer, stages: Stages
 ) -> dict[str, list[str]]:
     """The sub-aspects that the LM in use names for questions, by the examples' ids, as `richrag` would."""
     aspects = stages.run("sub-aspects", lambda e: list(explorer(question=e.question).sub_aspects), examples)

@@ -68,18 +68,7 @@ class Preference(NamedTuple):
 
 
 def answer_reward(response: str, answer: str, sub_answers: Sequence[str]) -> float:
-    """The match of a response with the answer, plus its coverage of the sub-answers (eq. 11).
-
-    Example:
-        The response has three of the answer's five words in order (ROUGE-L: recall 3/5, precision 1,
-        F 3/4), and two of its four word pairs (ROUGE-2: 1/2, 1, F 2/3). It covers the first sub-answer
-        (three of five words) and nothing of the second:
-
-        >>> round(answer_reward("leaves turn red", "leaves turn red in autumn", ["leaves turn red", "in autumn"]), 4)
-        1.3083
-        >>> round((3 / 4 + 2 / 3) / 2 + 3 / 5, 4)
-        1.3083
-    """
+    """The match of a response with the answer, plus its coverage of the sub-answers (eq. 11)."""
     return fmean(rouge(response, answer).values()) + fmean(com_rouge(response, sub_answers).values())
 
 
@@ -117,27 +106,14 @@ def generator_reward(passages: int) -> Reward:
 def significant_pairs(
     greedy: Rewarded, sampled: Sequence[Rewarded], threshold: float = 0.1
 ) -> list[tuple[Rewarded, Rewarded]]:
-    """The pairs of US³, each the better list first.
-
-    Example:
-        >>> greedy = Rewarded((0, 1), 0.5)
-        >>> sampled = [Rewarded((1, 0), 0.75), Rewarded((0, 2), 0.55), Rewarded((2, 1), 0.2), Rewarded((1, 0), 0.75)]
-        >>> [(winner.ranking, loser.ranking) for winner, loser in significant_pairs(greedy, sampled)]
-        [((1, 0), (0, 1)), ((0, 1), (2, 1))]
-    """
+    """The pairs of US³, each the better list first."""
     different = {s.ranking: s for s in sampled if s.ranking != greedy.ranking}.values()
     pairs = [(greedy, s) if greedy.reward > s.reward else (s, greedy) for s in different]
     return [(winner, loser) for winner, loser in pairs if winner.reward - loser.reward > threshold]
 
 
 def random_pairs(lists: Sequence[Rewarded], most: int, rng: Random) -> list[tuple[Rewarded, Rewarded]]:
-    """Pairs of different lists drawn at random, each the better list first; lists of equal rewards make no pair.
-
-    Example:
-        >>> lists = [Rewarded((0, 1), 0.5), Rewarded((1, 0), 0.75), Rewarded((2, 0), 0.5)]
-        >>> sorted((w.ranking, l.ranking) for w, l in random_pairs(lists, 9, Random(0)))
-        [((1, 0), (0, 1)), ((1, 0), (2, 0))]
-    """
+    """Pairs of different lists drawn at random, each the better list first; lists of equal rewards make no pair."""
     different = {r.ranking: r for r in lists}.values()
     pairs = [(a, b) if a.reward > b.reward else (b, a) for a, b in combinations(different, 2) if a.reward != b.reward]
     return rng.sample(pairs, min(most, len(pairs)))

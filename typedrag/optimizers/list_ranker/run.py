@@ -226,10 +226,7 @@ def _preferences(
     by_generator = config.reward == "generator"
     limit_calls_in_flight(settings.threads)
     lm_config = config.lm.model_copy(update={"cache": True})  # neither a kill nor another threshold is paid twice
-    with (
-        use_lm(open_metered(lm_config)) if by_generator else nullcontext(),
-        dspy.context(trace=None),
-    ):
+    with use_lm(open_metered(lm_config)) if by_generator else nullcontext(), dspy.context(trace=None):
 
         def listener(progress: Progress) -> None:
             watching.listener(replace(progress, run="pools ranked and rewarded"))

@@ -37,7 +37,7 @@ from typedrag.lms.cost import CostTracker, Spending, track_cost
 from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.lms.threads import thread_pool
 from typedrag.metrics.objective import measurable_ids
-from typedrag.optimizers.compile.tracking import RISK
+from typedrag.optimizers.compile.run import RISK
 from typedrag.optimizers.sweep import study
 from typedrag.optimizers.sweep.config import SweepConfig
 from typedrag.optimizers.sweep.report import write_figures
@@ -64,14 +64,6 @@ class SweepProgress:
     trial: Callable[[FrozenTrial], None] = lambda trial: None
     progress: Callable[[Progress], None] = lambda progress: None
     notice: Callable[[str], None] = lambda notice: None
-
-
-@dataclass(frozen=True)
-class SweepResult:
-    """The result of a worker."""
-
-    sweep: Sweep
-    stopped: str
 
 
 @contextmanager
@@ -114,7 +106,7 @@ def view_sweep(config: SweepConfig, out: Path) -> Iterator[Sweep]:
         yield Sweep(SweepResources(config, out), opened, questions)
 
 
-def run_sweep(config: SweepConfig, out: Path, *, watching: SweepProgress | None = None) -> SweepResult:
+def run_sweep(config: SweepConfig, out: Path, *, watching: SweepProgress | None = None) -> Sweep:
     """Make trials of a sweep; with the same configuration, other processes and machines join it.
 
     Work is saved as it is done. If this process is killed, another worker, or the next start, makes its trial.
@@ -149,7 +141,7 @@ def run_sweep(config: SweepConfig, out: Path, *, watching: SweepProgress | None 
             if tracker.id:
                 with tracker.attempt(f"sweep '{tracker.name}'", "Nothing is lost: the same command logs it"):
                     _log_sweep(tracker, sweep, stopped)
-        return SweepResult(sweep, stopped)
+        return replace(sweep, stopped=stopped)
 
 
 class _DuplicateError(Exception):
@@ -365,7 +357,7 @@ class SweepJob:
 
 def run_sweep_on_ray(
     config: SweepConfig, out: Path, executor: str, workers: int | None, *, watching: SweepProgress | None = None
-) -> SweepResult:
+) -> Sweep:
     """Make trials of a sweep by workers of a Ray cluster, each of which works as any other process does."""
     watching, calls = watching or SweepProgress(), config.calls_in_flight
     with open_sweep(config, out) as sweep, ray_pool.connect(executor, workers, threads=calls, calls=calls) as number:
@@ -391,7 +383,7 @@ def run_sweep_on_ray(
                     if trial.number not in known:
                         known.add(trial.number)
                         watching.trial(trial)
-        return SweepResult(sweep, next(filter(None, (ended.result() for ended in working)), ""))
+        return replace(sweep, stopped=next(filter(None, (ended.result() for ended in working)), ""))
 
 
 def _log_sweep(tracker: Tracker, sweep: Sweep, stopped: str) -> None:

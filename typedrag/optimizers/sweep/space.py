@@ -39,18 +39,7 @@ _CLASHES = {
 
 
 def all_knobs(program: type[Program] | None = None) -> dict[str, Parameter]:
-    """All knobs, or those that a program reads, by their names in a sweep file.
-
-    Example:
-        >>> knobs = all_knobs()
-        >>> str(knobs["top_k"]), str(knobs["bm25.b"]), str(knobs["reason.combine"])
-        ('1 to 20', '0 to 1', 'aggregate, pool')
-        >>> str(knobs["by_type.debate.top_k"])
-        '1 to 20'
-        >>> from typedrag.programs import program_class
-        >>> "top_k" in all_knobs(program_class("direct_lm"))
-        False
-    """
+    """All knobs, or those that a program reads, by their names in a sweep file."""
     options = declared_parameters(Options)
     of_types = {f"by_type.{t}.{n}": options[n] for t in QuestionType.non_factoid() for n in PER_TYPE if n in options}
     retrieval = {name: knob for name, knob in declared_parameters(ProgramConfig).items() if name != "program"}
@@ -140,27 +129,13 @@ def build_space(knobs: Mapping[str, KnobConfig]) -> Space:
 
 
 def params_key(point: Point) -> str:
-    """The key of a point, short enough for the name of a folder.
-
-    Example:
-        >>> params_key({"top_k": 5, "reranker": "none"}) == params_key({"reranker": "none", "top_k": 5})
-        True
-    """
+    """The key of a point, short enough for the name of a folder."""
     rounded = {name: round(value, 10) if isinstance(value, float) else value for name, value in point.items()}
     return hashlib.sha256(json.dumps(rounded, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def apply_params(base: ProgramConfig, point: Point) -> ProgramConfig:
-    """The program with its knobs turned to a point.
-
-    Example:
-        >>> base = ProgramConfig(program="typed_rag", options={"retries": 1})
-        >>> made = apply_params(base, {"top_k": 3, "by_type.debate.top_k": 2, "bm25.k1": 1.2, "lm.temperature": 0.5})
-        >>> made.options
-        {'retries': 1, 'top_k': 3, 'by_type': {'debate': {'top_k': 2}}}
-        >>> made.bm25.k1
-        1.2
-    """
+    """The program with its knobs turned to a point."""
     values: dict[str, Any] = base.model_dump()
     for name, value in point.items():
         first, _, _ = name.partition(".")
@@ -185,13 +160,7 @@ def apply_lm_params(base: LMConfig, point: Point) -> LMConfig:
 
 
 def apply_rating(base: Sequence[MetricConfig], point: Point) -> tuple[MetricConfig, ...]:
-    """The metrics with the weights of their rating turned to a point.
-
-    Example:
-        >>> [metric] = apply_rating([MetricConfig(name="coverage")], {"top_k": 3, "rating.background": 0.25})
-        >>> metric.options
-        {'weights': [1.0, 0.25, -1.0]}
-    """
+    """The metrics with the weights of their rating turned to a point."""
     turned = [point.get(name) for name in RATING]
     if turned == [None] * len(RATING):
         return tuple(base)

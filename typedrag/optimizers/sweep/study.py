@@ -65,6 +65,7 @@ class Sweep:
     parts: SweepResources
     study: optuna.Study
     questions: Mapping[str, Sequence[str]]
+    stopped: str = ""  # the limit that has ended this worker, in words
 
     def trials(self, *states: TrialState) -> list[FrozenTrial]:
         return self.study.get_trials(deepcopy=False, states=states or None)
@@ -278,10 +279,5 @@ def is_behind(trial: Values, others: Sequence[Values], first: int, config: Sweep
 
 
 def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
-    """True if one is as good at every objective and better at some.
-
-    Example:
-        >>> dominates([0.2, 0.1], [0.2, 0.0]), dominates([0.3, 0.0], [0.2, 0.1])
-        (True, False)
-    """
+    """True if one is as good at every objective and better at some."""
     return all(a >= b for a, b in zip(one, other, strict=True)) and one != other

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 
 import dspy
-from dspy.lm15 import Message, Request, Response, Usage
+from dspy.lm15 import Request, Response
 
 from tests.experiments.labels import QUALITIES
+from tests.scripted import respond
 from typedrag.core.question_types import SubQuestionType
 from typedrag.core.records import Reference
 from typedrag.datasets import Dataset
@@ -102,9 +103,7 @@ class _Learning:
     def complete(self, request: Request) -> Response:
         learnt = LEARNT in str(request.system)
         kind = next(s for s in REPLIES if f"- {next(iter(s.output_fields))}" in str(request.system))
-        said = Message.assistant(json.dumps(REPLIES[kind](request.messages[-1].text, learnt)))
-        usage = Usage(input_tokens=10, output_tokens=5, total_tokens=15)
-        return Response(id=None, model=request.model, message=said, finish_reason="stop", usage=usage)
+        return respond(request, REPLIES[kind](request.messages[-1].text, learnt))
 
     def __deepcopy__(self, memo: dict) -> _Learning:
         return self

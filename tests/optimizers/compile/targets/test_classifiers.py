@@ -24,14 +24,9 @@ ROWS = [
 
 
 def nf_cats(*subsets: str) -> Dataset:
-    examples = [
-        dspy.Example(
-            id=f"{s}{n}", question=f"Why is {s} {n} so?", question_type=QuestionType.REASON, subset=s
-        ).with_inputs("question")
-        for s in subsets
-        for n in range(8)
-    ]
-    return Dataset("nf-cats", tuple(examples))
+    rows = [{"id": f"{s}{n}", "question": f"Why is {s} {n} so?", "subset": s} for s in subsets for n in range(8)]
+    typed = [dspy.Example(**row, question_type=QuestionType.REASON).with_inputs("question") for row in rows]
+    return Dataset("nf-cats", tuple(typed))
 
 
 def taught(classifier) -> dspy.Module:
@@ -94,9 +89,9 @@ def test_a_compiled_classifier_of_scopes_is_put_into_a_copy_that_asks_it(before,
 
 
 def test_other_programs_are_refused():
+    rag = RAG(WordRetriever())
     with pytest.raises(InputError, match="program 'rag' has no type classifier"):
-        TYPES.student(RAG(WordRetriever()))
-    with pytest.raises(InputError, match="Use preqrag"):
-        SCOPES.student(RAG(WordRetriever()))
-    with pytest.raises(InputError, match="Use preqrag"):
-        SCOPES.merge_into(RAG(WordRetriever()), LMScopeClassifier(Options()))
+        TYPES.student(rag)
+    for act in (SCOPES.student, lambda other: SCOPES.merge_into(other, LMScopeClassifier(Options()))):
+        with pytest.raises(InputError, match="Use preqrag"):
+            act(rag)

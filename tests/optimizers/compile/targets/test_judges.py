@@ -7,7 +7,6 @@ from tests.optimizers.compile.targets.labels import LEARNT, covered, learning_lm
 from typedrag.core.errors import InputError
 from typedrag.lms.lm import use_lm
 from typedrag.metrics import Objective
-from typedrag.metrics.estimate import bootstrap_estimate
 from typedrag.metrics.judges.linkage import Convention
 from typedrag.optimizers.compile.targets import CoverageJudgeTarget, LinkageJudgeTarget, SubQuestionTyperTarget
 from typedrag.optimizers.compile.teleprompters.candidates import read_call
@@ -17,12 +16,6 @@ TARGETS = [
     pytest.param(CoverageJudgeTarget(), covered(), id="coverage"),
     pytest.param(SubQuestionTyperTarget(), typed(), id="types"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _few_resamples(monkeypatch):
-    """Intervals are not looked at here."""
-    monkeypatch.setitem(bootstrap_estimate.__kwdefaults__, "resamples", 20)
 
 
 def taught(target) -> dspy.Module:

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import dspy
 import pytest
-from dspy.lm15 import Message, Request, Response, Usage
+from dspy.lm15 import Request, Response
 
 from tests.optimizers.compile.targets.words import WordRetriever
 from tests.programs.ways import EACH_ANSWERED
-from tests.scripted import scripted
+from tests.scripted import respond, scripted
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.datasets.sample import load_sample
@@ -53,10 +53,9 @@ def test_better_queries_score_better(program):
     [example] = [e for e in REASON.examples(load_sample()) if "bread" in e.question.lower()]
     student, metric = REASON.student(program), REASON.metric
     scores = []
-    for sub_queries in (
-        ["Why does a cat sleep?", "Why is it bread?"],
-        ["Why does yeast fail in bread dough?", "Does too much flour make bread dense?"],
-    ):
+    worse = ["Why does a cat sleep?", "Why is it bread?"]
+    better = ["Why does yeast fail in bread dough?", "Does too much flour make bread dense?"]
+    for sub_queries in (worse, better):
         with scripted({DecomposeReason: {"sub_queries": sub_queries}}):
             scores.append(metric(example, student(question=example.question)).score)
     assert scores[1] >= scores[0] and scores[1] > 0
@@ -70,9 +69,7 @@ class Reflecting:
 
     def complete(self, request: Request) -> Response:
         self.prompts.append("\n".join(message.text for message in request.messages))
-        said = Message.assistant('{"new_instruction": "Ask about dough and flour."}')
-        usage = Usage(input_tokens=1, output_tokens=1, total_tokens=2)
-        return Response(id=None, model=request.model, message=said, finish_reason="stop", usage=usage)
+        return respond(request, {"new_instruction": "Ask about dough and flour."})
 
     def __deepcopy__(self, memo: dict) -> Reflecting:
         return self
@@ -93,12 +90,8 @@ def test_gepa_reflects_on_it_and_its_proposal_goes_back_into_the_program():
         num_threads=1,
         use_merge=False,
     )
-    replies = {
-        DecomposeReason: {
-            "sub_queries": ["Where do penguins live?", "Does cold dough make bread dense?", "Is bread dough wet?"]
-        }
-    }
-    with scripted(replies) as engine:
+    queries = ["Where do penguins live?", "Does cold dough make bread dense?", "Is bread dough wet?"]
+    with scripted({DecomposeReason: {"sub_queries": queries}}) as engine:
         compiled = gepa.compile(REASON.student(program), trainset=examples[:1], valset=examples)
     assert set(engine.asked()) == {"DecomposeReason"}
     assert "Dropped before the search: «Where do penguins live? (off the topic)»." in reflecting.prompts[0]

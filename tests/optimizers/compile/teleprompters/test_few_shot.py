@@ -17,9 +17,8 @@ def test_each_type_gets_demonstrations_however_rare_it_is(tmp_path):
     """One dog in nine: DSPy would stop after four cats."""
     cats = [e for e in examples(80) if e.kind == "cat"]
     dogs = [e for e in examples(18) if e.kind == "dog"]
-    outcome = compile_module(
-        request_for(tmp_path, Engine(), trainset=[*cats, *dogs]), build_optimizer("bootstrap", {"max_labeled_demos": 0})
-    )
+    request = request_for(tmp_path, Engine(), trainset=[*cats, *dogs])
+    outcome = compile_module(request, build_optimizer("bootstrap", {"max_labeled_demos": 0}))
     classify, cat, dog = outcome.best.predictors()
     assert len(cat.demos) == len(dog.demos) == len(classify.demos) == 4
     assert _kinds(classify) == {"cat": 2, "dog": 2}  # reached by all types: in turn
@@ -54,11 +53,9 @@ def test_examples_are_asked_at_once_and_none_besides(tmp_path):
 @pytest.mark.parametrize(("threshold", "least"), [(None, 0.5), (1.0, 1.0)])
 def test_only_runs_that_are_good_enough_make_demonstrations(threshold, least, tmp_path):
     """By default as good as the base is on average, 0.375 here: one of two answers at least."""
-    metric = Goodness()
-    outcome = compile_module(
-        request_for(tmp_path, Engine(), metric=metric, trainset=examples(40)),
-        build_optimizer("bootstrap", {"metric_threshold": threshold, "max_labeled_demos": 0}),
-    )
+    metric, options = Goodness(), {"metric_threshold": threshold, "max_labeled_demos": 0}
+    request = request_for(tmp_path, Engine(), metric=metric, trainset=examples(40))
+    outcome = compile_module(request, build_optimizer("bootstrap", options))
     student = Tiny()
     shown = {d.question.split(" Part")[0] for p in outcome.best.predictors()[1:] for d in p.demos}
     assert shown
@@ -67,15 +64,12 @@ def test_only_runs_that_are_good_enough_make_demonstrations(threshold, least, tm
 
 
 def test_what_the_metric_cannot_judge_makes_no_demonstration(tmp_path):
-    class Silent(Goodness):
-        def __call__(self, gold, pred, trace=None, pred_name=None, pred_trace=None):
-            if "cat" in gold.question:
-                raise StepFailed("rank", "the judge's reply could not be read")
-            return super().__call__(gold, pred)
+    def fail(gold, pred, trace):
+        if "cat" in gold.question:
+            raise StepFailed("rank", "the judge's reply could not be read")
 
-    outcome = compile_module(
-        request_for(tmp_path, Engine(), metric=Silent()), build_optimizer("bootstrap", {"max_labeled_demos": 0})
-    )
+    request = request_for(tmp_path, Engine(), metric=Goodness(fail))
+    outcome = compile_module(request, build_optimizer("bootstrap", {"max_labeled_demos": 0}))
     base, *_, last = outcome.candidates
     assert base.unjudged == last.unjudged == 4
     program = outcome.best

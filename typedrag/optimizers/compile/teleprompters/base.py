@@ -29,8 +29,7 @@ class CompileRequest:
     student: dspy.Module  # the program to make better; it is not changed itself
     trainset: Sequence[dspy.Example]  # examples for demonstrations, rules and feedback
     valset: Sequence[dspy.Example]  # examples that choose candidates. Neither set has an example of the test split
-    # see `scoring.Metric`. LMs of its own should be metered (see `spending`), or their cost is not counted
-    metric: Metric
+    metric: Metric  # LMs of its own should be metered, or their cost is not counted
     task_lm: dspy.LM  # the LM that the student is compiled for
     log_dir: Path  # the folder of this compile alone: all that is needed to resume, and the best so far
     teacher_lm: dspy.LM | None = None  # the LM that makes demonstrations; by default the task's
@@ -67,7 +66,7 @@ class Compilation(CompileRequest):
 
     def evaluate(self, program: dspy.Module, how: str) -> Candidate:
         """Evaluate a program on the validation set and record it with its origin, unless it is recorded already."""
-        if self.scoring.has_base and (known := self.log.find_evaluation(program)):
+        if self.scoring.base is not None and (known := self.log.find_evaluation(program)):
             return known
         evaluate = dspy.Evaluate(devset=list(self.valset), metric=self.scoring, num_threads=self.threads)
         with self.log.origin(how):
@@ -104,12 +103,8 @@ class Optimizer(BaseModel, ABC):
         """
 
     def planned_runs(self, train: int, validation: int) -> int | None:
-        """The number of runs of the program that it plans, rather too high; None if that is not known.
-
-        Args:
-            train: The number of training examples.
-            validation: The number of validation examples, on which the base is always run.
-        """
+        """The number of runs of the program that it plans for so many examples, rather too high; None if that is not
+        known. The base is always run on the validation examples."""
         return None
 
     @abstractmethod

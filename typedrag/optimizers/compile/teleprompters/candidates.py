@@ -37,20 +37,18 @@ class Scoring:
     def __init__(self, metric: Metric, limiter: CallLimiter) -> None:
         self._metric = metric
         self._limiter = limiter
-        self._base: dict[int, float] = {}
-        self.has_base = False
-        self.base_mean = 0.0
-        """The base program's mean score over the examples that could be judged."""
+        self.base: dict[int, float] | None = None
+        """The base program's scores of the examples that could be judged, by their ids; None before it is evaluated."""
         self.watch: Callable[[dspy.Prediction, float], None] = lambda prediction, score: None
         """Called with each prediction and its score."""
 
-    def set_base(self, scores: Mapping[int, float]) -> None:
-        self._base, self.has_base = dict(scores), True
-        self.base_mean = fmean(scores.values()) if scores else 0.0
+    @property
+    def base_mean(self) -> float:
+        return fmean(self.base.values()) if self.base else 0.0
 
     def base_score(self, example: dspy.Example) -> float:
         """The base program's score of an example; its mean score if that is not known."""
-        return self._base.get(id(example), self.base_mean)
+        return (self.base or {}).get(id(example), self.base_mean)
 
     def __call__(
         self,
@@ -191,8 +189,8 @@ class CandidateLog(BaseCallback):
     def _add(self, results: Sequence[tuple[Any, Any, Any]], state: State, how: str) -> None:
         scoring = self._scoring
         with self._lock:
-            if not scoring.has_base:
-                scoring.set_base({id(e): float(s) for e, _, s in results if not _unjudged(s)})
+            if scoring.base is None:
+                scoring.base = {id(e): float(s) for e, _, s in results if not _unjudged(s)}
             scores = [scoring.base_score(e) if _unjudged(s) else float(s) for e, _, s in results]
             spent = self._limiter.account.spent
             # GEPA gives a prediction with its trace
