@@ -247,7 +247,7 @@ def test_a_client_that_leaves_amid_a_stream_ends_the_question():
         while not lm.left and time.monotonic() < end:
             time.sleep(0.05)
         assert lm.left == 1
-        assert server.service.under_way == 0
+        assert server.under_way == 0
 
 
 @pytest.mark.parametrize("stream", [False, True])
