@@ -1,8 +1,11 @@
 import pytest
 
-from typedrag.builders.wiki_nfqa import types_by_pattern
+from tests.builders.test_non_factoid import select
+from typedrag.builders.wiki_nfqa import has_substring, read_patterns, types_by_pattern
+from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType as T
 from typedrag.datasets import load_dataset
+from typedrag.datasets.dataset import example
 
 
 @pytest.mark.parametrize(
@@ -62,6 +65,48 @@ def test_others_have_none(question):
 def test_words_that_stand_one_after_the_other_are_not_found_apart():
     assert T.INSTRUCTION in types_by_pattern("how to read")
     assert types_by_pattern("how tall Tom has to become") == ()
+
+
+THEIRS = """
+for row in rows:
+    if "how" in row["text"].lower():
+        for how_pattern in ["how to", " against "]:
+            if how_pattern in row["text"].lower():
+                kept.append(row)
+    elif "what" in row["text"].lower():
+        for what_pattern in ["what is", " way"]:
+            if what_pattern in row["text"].lower():
+                kept.append(row)
+    else:
+        for pattern in ["why", "should "]:
+            if pattern in row["text"].lower():
+                kept.append(row)
+"""
+
+
+def test_the_authors_patterns_are_read_from_their_file_which_is_not_run(tmp_path):
+    file = tmp_path / "filter.py"
+    file.write_text(THEIRS)  # run, it would fail: there are no rows
+    patterns = read_patterns(file)
+    assert patterns == {"how": ("how to", " against "), "what": ("what is", " way"), "": ("why", "should ")}
+    taken = [
+        "How to bake?", "How does butter do against margarine?", "What is a lupara?", "Should I go?", "Why?",
+        "Showers: how to mend one?",
+    ]  # fmt: skip
+    left = ["How tall is he?", "What causes tides?", "Show me why", "Who wrote Carmen?"]
+    assert [q for q in (*taken, *left) if has_substring(q, patterns)] == taken
+    asked = [example(id=str(n), question=q, answers=("x",)) for n, q in enumerate(["Why is it so?", "Does God exist?"])]
+    kept, report = select({"mine": asked}, patterns_file=file)
+    assert [e.question for e in kept] == ["Why is it so?"]
+    assert report.left_out == {"questions: worded like no non-factoid question": 1}
+
+
+@pytest.mark.parametrize(("text", "said"), [("import os\n", "lists no patterns"), ("{", "is no Python file")])
+def test_a_file_without_patterns_is_refused_and_told_which_one_is_meant(tmp_path, text, said):
+    (tmp_path / "other.py").write_text(text)
+    with pytest.raises(InputError, match=said) as refused:
+        read_patterns(tmp_path / "other.py")
+    assert "filter_nf_dataset_and_remap_paras.py" in refused.value.hint
 
 
 def test_on_what_people_have_labelled(shared_data):

@@ -148,6 +148,13 @@ def test_references_that_are_missing_are_counted_and_the_question_stays():
     assert row["answer_dict"]["ada"] == {} and row["answer_dict"]["cyd"] == {"answer1": "fair"}
 
 
+def test_references_that_repeat_others_are_kept_as_in_the_authors_data():
+    same = {s.WriteWorseAnswers: worse("fair", "poor", "absurd")}
+    lms, _ = panel(writers=dict.fromkeys(("ada", "bob", "cyd"), same))
+    [row] = build(lms, questions=QUESTIONS[:1], settings=SETTINGS.model_copy(update={"repeats": True})).rows
+    assert row["num_answers"] == 11 and row["answer_list"].count("fair") == 3
+
+
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [

@@ -1,3 +1,4 @@
+import dspy
 import pytest
 from dspy.adapters.json_adapter import _get_structured_outputs_response_format
 from pydantic import TypeAdapter, ValidationError
@@ -128,7 +129,10 @@ def test_the_prompt_names_every_field_and_no_placeholder(signature):
 
 @pytest.mark.parametrize("signature", DEMONSTRATIONS, ids=lambda s: s.__name__)
 def test_demonstrations_fit_their_signature(signature):
-    written = [kind[signature] for kind in (DEMONSTRATIONS, STORIES) if signature in kind]
+    first = DEMONSTRATIONS[signature]
+    written = [first] if isinstance(first, dspy.Example) else list(first)
+    if signature in STORIES:
+        written.append(STORIES[signature])
     for demonstration in written:
         assert set(demonstration.keys()) == set(signature.fields)
         for name, field in signature.output_fields.items():

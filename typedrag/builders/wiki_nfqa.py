@@ -3,12 +3,14 @@
 The LMs and their temperatures are in appendices B.4 and B.5 of the paper, the prompts in A.1 and A.2.
 """
 
+import ast
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import dspy
@@ -20,6 +22,7 @@ from typedrag.core.question_types import QuestionType
 from typedrag.datasets.dataset import example, sample, text_hash
 from typedrag.datasets.open_domain import read_question_set
 from typedrag.experiments.loading import load_type_classifier
+from typedrag.files.text_files import open_text
 from typedrag.lms.asking import ask, with_settings
 from typedrag.lms.lm import lm_identity, use_lm
 from typedrag.programs import Options
@@ -66,6 +69,9 @@ class WikiNFQA(Builder):
     """Instead: a compiled program, whose type classifier is used."""
     patterns: bool = True
     """Whether a question must also have one of the taxonomy's patterns, of any type."""
+    patterns_file: Path | None = None
+    """The Typed-RAG authors' patterns, in the place of ours: data/processing/filter_nf_dataset_and_remap_paras.py of
+    their repository."""
     per_subset: PositiveInt | None = 300
     """Maximum questions of a subset, drawn in turn from each type (Wiki-NFQA's largest subset has 300)."""
     lm: tuple[str, ...] = ()
@@ -83,6 +89,8 @@ class WikiNFQA(Builder):
     """The share of nucleus sampling (appendix B.4: 0.95)."""
     max_tokens: PositiveInt = 512
     """The most tokens of a reply (appendix B.4: 512)."""
+    repeats: bool = False
+    """Whether a reference that repeats another is kept, as in the authors' data."""
     retries: NonNegativeInt = 2
     """How often a reply that cannot be read is asked for again."""
     seed: int = 0
@@ -115,7 +123,7 @@ class WikiNFQA(Builder):
     ) -> tuple[list[dspy.Example], Built]:
         """Select the non-factoid questions. The paper classifies first and then looks for patterns; here patterns come
         first, since they cost nothing, and the same questions are left."""
-        report = Built()
+        report, theirs = Built(), read_patterns(self.patterns_file) if self.patterns_file else None
         by_text: dict[str, dspy.Example] = {}
         ids: set[str] = set()
         for subset, original in (
@@ -126,7 +134,7 @@ class WikiNFQA(Builder):
             answers = answers or [reference.text for reference in (original.get("references") or ())[:1]]
             if not answers:
                 report.left_out["questions: without an answer"] += 1
-            elif self.patterns and not types_by_pattern(question):
+            elif self.patterns and not (has_substring(question, theirs) if theirs else types_by_pattern(question)):
                 report.left_out["questions: worded like no non-factoid question"] += 1
             elif question.casefold() in by_text:
                 report.left_out["questions: it came before"] += 1
@@ -206,7 +214,7 @@ class WikiNFQA(Builder):
                 for text in texts:
                     if not text.strip():
                         built.left_out["references: blank"] += 1
-                    elif folded(text) in known:
+                    elif folded(text) in known and not self.repeats:
                         built.left_out["references: it repeats another"] += 1
                     else:
                         known.add(folded(text))
@@ -326,6 +334,44 @@ def types_by_pattern(question: str) -> tuple[QuestionType, ...]:
     """The types with a pattern that a question has; possibly several, or none."""
     words = " ".join(re.findall(r"[\w']+", question.lower().replace("’", "'")))
     return tuple(t for t, patterns in PATTERNS.items() if any(_compiled(p).search(words) for p in patterns))
+
+
+def read_patterns(path: Path) -> dict[str, tuple[str, ...]]:
+    """The substrings that a question must hold one of, by the word in it that they are for, the last for all others.
+
+    They are read from the authors' code, which is not run: `if "how" in …: for pattern in ["…", …]`, `elif`s alike, and
+    an `else` with a list of its own.
+    """
+    with open_text(path) as file:
+        text = file.read()
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        raise InputError(f"{path} is no Python file: {error}", _AUTHORS_FILE) from None
+    patterns: dict[str, tuple[str, ...]] = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.If(
+                test=ast.Compare(left=ast.Constant(value=str(word)), ops=[ast.In()]),
+                body=[ast.For(iter=ast.List() as listed), *_],
+                orelse=others,
+            ):
+                patterns[word] = tuple(ast.literal_eval(listed))
+                match others:
+                    case [ast.For(iter=ast.List() as rest), *_]:
+                        patterns[""] = tuple(ast.literal_eval(rest))
+    if not patterns:
+        raise InputError(f"{path} lists no patterns of questions", _AUTHORS_FILE)
+    return patterns
+
+
+_AUTHORS_FILE = "Name data/processing/filter_nf_dataset_and_remap_paras.py of the Typed-RAG authors' repository"
+
+
+def has_substring(question: str, patterns: Mapping[str, Sequence[str]]) -> bool:
+    """True if a question has one of the substrings that are for the first word it has, of any letter case."""
+    lower = question.lower()
+    return any(text in lower for text in next((patterns[word] for word in patterns if word in lower), ()))
 
 
 @cache

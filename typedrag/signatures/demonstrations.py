@@ -78,7 +78,37 @@ _ON_ROMAN_ROADS = {
     },
 }
 
-DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example] = {
+_WORSE = (
+    dspy.Example(
+        question="Why are manhole covers round?",
+        right_answer="A round cover cannot fall through its own hole, fits whichever way it is turned, and rolls.",
+        answers={
+            "acceptable": "Mostly because a round one cannot drop into the hole, I believe.",
+            "poor": "Because the streets were full of carriages, and wheels are round too.",
+            "senseless": "My uncle keeps his coins in a jar, which is round, and he never counts them.",
+        },
+    ),
+    dspy.Example(
+        question="How do I get chewing gum off a wool coat?",
+        right_answer="Freeze the coat for an hour, break the hard gum off, and lift the rest with a little vinegar.",
+        answers={
+            "acceptable": "Cold helps: once the gum is hard, you can pick most of it off.",
+            "poor": "Gum sticks to wool because both have long fibres, so better buy another coat.",
+            "senseless": "The tram was late again, and in the end we walked home along the river.",
+        },
+    ),
+    dspy.Example(
+        question="Is it worth mending an old bicycle?",
+        right_answer="Often it is: if the frame is sound, brakes, tyres and a chain cost less than a bicycle as good.",
+        answers={
+            "acceptable": "Usually yes, as long as the frame is all right.",
+            "poor": "Old bicycles were built in many countries, and some of them are in museums.",
+            "senseless": "Two eggs and a pinch of salt, then stir until it is smooth.",
+        },
+    ),
+)
+
+DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example | tuple[dspy.Example, ...]] = {
     typed_rag.FrameComparison: dspy.Example(
         question="Do oil paints or watercolours suit a beginner better?",
         is_comparison=True,
@@ -174,15 +204,7 @@ DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example] = {
         question="What is the difference between a violin and a viola?",
         two_sub_questions=["What is a violin?", "What is a viola?"],
     ),
-    generation.WriteWorseAnswers: dspy.Example(
-        question="Why are manhole covers round?",
-        right_answer="A round cover cannot fall through its own hole, fits whichever way it is turned, and rolls.",
-        answers={
-            "acceptable": "Mostly because a round one cannot drop into the hole, I believe.",
-            "poor": "Because the streets were full of carriages, and wheels are round too.",
-            "senseless": "My uncle keeps his coins in a jar, which is round, and he never counts them.",
-        },
-    ),
+    generation.WriteWorseAnswers: _WORSE,
     hanrag.DecomposeCompound: dspy.Example(
         question="When did the potter Lucie Rie move to London, and what is she known for?",
         sub_queries=["When did the potter Lucie Rie move to London?", "What is the potter Lucie Rie known for?"],
@@ -230,6 +252,7 @@ STORIES: dict[type[dspy.Signature], dspy.Example] = {
 
 def predictor(signature: type[dspy.Signature]) -> dspy.Predict:
     """A `dspy.Predict` of a signature, with the demonstrations written for it, if any."""
-    predict = dspy.Predict(signature)
-    predict.demos = [written[signature] for written in (DEMONSTRATIONS, STORIES) if signature in written]
+    predict, written = dspy.Predict(signature), DEMONSTRATIONS.get(signature, ())
+    first = [written] if isinstance(written, dspy.Example) else written
+    predict.demos = [*first, *([STORIES[signature]] if signature in STORIES else [])]
     return predict

@@ -21,7 +21,7 @@ from typedrag.metrics.judges.linkage import (
     percentile_rank,
 )
 from typedrag.metrics.metric import PredictorCall
-from typedrag.signatures.judging import PlaceAmongReferences, RankAmongReferences
+from typedrag.signatures.judging import PlaceAmongReferences, RankAmongReferences, RankPlainly
 from typedrag.signatures.roles import Role
 
 
@@ -93,6 +93,13 @@ def test_a_rank_that_is_not_allowed_is_a_failure_of_the_judge(reply):
     assert len(engine.prompts) == 3
 
 
+def test_as_in_the_authors_code_an_unreadable_rank_is_asked_for_again_and_then_the_worst():
+    lm, engine = scripted_judge({RankPlainly: "It is the best."})
+    result = scored(Linkage(lm, plain=True, retries=4, unreadable="worst"), EXAMPLE, PREDICTION)
+    assert engine.asked() == ["RankPlainly"] * 5
+    assert (result.measures["rank"], result.measures["mrr"], result.measures["mpr"], result.score) == (4, 1 / 4, 25, 0)
+
+
 def test_the_candidate_comes_last_in_the_prompt_so_that_its_beginning_is_shared():
     _, engine = linkage({"rank": 1})
     prompt = engine.prompts[0][1]
@@ -106,7 +113,9 @@ def test_questions_without_references_of_different_quality_cannot_be_measured():
             linkage({"rank": 1}, example=EXAMPLE.copy(references=references))
 
 
-@pytest.mark.parametrize("options", [{"convention": "worst"}, {"draws": 0}, {"max_references": 1}])
+@pytest.mark.parametrize(
+    "options", [{"convention": "worst"}, {"draws": 0}, {"max_references": 1}, {"unreadable": "best"}]
+)
 def test_options_that_make_no_sense_are_refused(options):
     with pytest.raises(InputError):
         linkage({"rank": 1}, **options)

@@ -13,14 +13,14 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import dspy
 
-from typedrag.core.errors import InputError, NotMeasurable
+from typedrag.core.errors import InputError, NotMeasurable, StepFailed
 from typedrag.core.records import Reference
 from typedrag.datasets.dataset import text_hash
 from typedrag.lms.asking import ask, logprob_settings, number_probabilities, with_settings
 from typedrag.metrics.judges.combined import names, quality, worths
 from typedrag.metrics.metric import Metric, PredictorCall, Scored, listed, metric, quoted, touched, untouched
 from typedrag.signatures.demonstrations import predictor
-from typedrag.signatures.judging import PlaceAmongReferences, RankAmongReferences, with_ranks
+from typedrag.signatures.judging import PlaceAmongReferences, RankAmongReferences, RankPlainly, with_ranks
 from typedrag.signatures.roles import Role
 from typedrag.text.sentences import sentences
 from typedrag.text.words import content_words
@@ -72,6 +72,7 @@ MOST_REFERENCES = 8
 """The most references: a rank after all of them, 9, is still one digit, hence one token."""
 
 Make: TypeAlias = Literal["lm", "combined", "both"]
+Unreadable: TypeAlias = Literal["missing", "worst"]
 
 _DRAWN = {"temperature": 0.8, "top_p": 0.95}
 """The sampling settings of Typed-RAG's scorer (appendix B.4)."""
@@ -111,12 +112,17 @@ class LinkageJudge(Judge):
     """
 
     def __init__(
-        self, convention: Convention | str = Convention.TYPED_RAG, retries: int = 2, token_probabilities: bool = True
+        self,
+        convention: Convention | str = Convention.TYPED_RAG,
+        retries: int = 2,
+        token_probabilities: bool = True,
+        *,
+        plain: bool = False,
     ) -> None:
         super().__init__(retries, token_probabilities)
         self.convention = Convention(convention)
-        ranks = RankAmongReferences if self.convention is Convention.TYPED_RAG else PlaceAmongReferences
-        self.rank = predictor(ranks)
+        ranks = RankPlainly if plain else RankAmongReferences
+        self.rank = predictor(ranks if self.convention is Convention.TYPED_RAG else PlaceAmongReferences)
 
     def forward(self, question: str, references: Sequence[str], candidate: str, draw: int = 0) -> dspy.Prediction:
         worst = self.convention.worst_rank(len(references))
@@ -189,6 +195,11 @@ class Linkage(Metric):
         draws: The number of answers to ask for if there are no token probabilities.
         seed: The seed of the draw of references.
         max_references: The most references in a list, from 2 to 8.
+        plain: Whether the judge is told no more than in the paper (Typed-RAG, figure 3), in the convention `typed-rag`;
+            otherwise also what to judge by.
+        retries: How often to ask again for a rank that cannot be read; the authors' code does so up to 40 times.
+        unreadable: `missing`: an answer whose rank cannot be read has none; `worst`: it has the worst, as in the
+            authors' code.
         judge: The judge; by default a new `LinkageJudge` of this convention.
 
     Raises:
@@ -204,6 +215,9 @@ class Linkage(Metric):
     draws: int = 1
     seed: int = 0
     max_references: int = MOST_REFERENCES
+    plain: bool = False
+    retries: int = 2
+    unreadable: Unreadable = "missing"
     judge: Any = None
 
     def __post_init__(self) -> None:
@@ -220,7 +234,9 @@ class Linkage(Metric):
             problem = f"lists of {self.max_references} references cannot be ranked"
             raise InputError(problem, f"Use 2 to {MOST_REFERENCES}")
         self._convention = Convention(self.convention)
-        self.judge = self.judge or LinkageJudge(self._convention)
+        if self.unreadable not in get_args(Unreadable):
+            raise InputError(f"an unreadable rank cannot be '{self.unreadable}'", "Use missing or worst")
+        self.judge = self.judge or LinkageJudge(self._convention, self.retries, plain=self.plain)
         if self.judge.convention is not self._convention:
             problem = f"a judge of the convention {self.judge.convention} cannot rank by {self.convention}"
             raise InputError(problem, "Give both the same")
@@ -265,9 +281,14 @@ class Linkage(Metric):
         """The rank that the LM gives, with feedback by the references next to it and the best one."""
         question, answer, texts = example.question, prediction.answer, [r.text for r in references]
         inputs = {"question": question, "references": texts, "candidate": answer}
-        first = self.judge(**inputs)
-        rank: int = first.rank
         worst = self._convention.worst_rank(len(texts))
+        try:
+            first = self.judge(**inputs)
+        except StepFailed:
+            if self.unreadable == "missing":
+                raise
+            first = dspy.Prediction(rank=worst, probabilities={worst: 1.0})
+        rank: int = first.rank
         probabilities: dict[int, float] = first.probabilities
         if not probabilities:
             drawn = [rank, *(self.judge(**inputs, draw=n).rank for n in range(1, self.draws))]

@@ -196,6 +196,10 @@ class PredictorSubset(dspy.Module):
 class _NoOpPredictor(dspy.Module):
     """Replaces a predictor that writes, and writes nothing: no LM is asked."""
 
+    def __init__(self, signature: type[dspy.Signature]) -> None:
+        super().__init__()
+        self.signature = signature
+
     def forward(self, **inputs: Any) -> dspy.Prediction:
         return dspy.Prediction(answered=True, answer="", citations=Citations([]))
 
@@ -205,7 +209,7 @@ def mute_writers(module: dspy.Module) -> dspy.Module:
 
     def mute(predictor: dspy.Predict) -> dspy.Module:
         role = signature_role(predictor.signature)
-        return _NoOpPredictor() if role is not None and role.writes else predictor
+        return _NoOpPredictor(predictor.signature) if role is not None and role.writes else predictor
 
     silent = copy_unmarked(module)
     silent.map_named_predictors(mute)
