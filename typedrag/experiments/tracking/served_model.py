@@ -215,13 +215,15 @@ def signature() -> ModelSignature:
 
 
 def _row(outcome: Outcome, redact: Redactor) -> dict[str, Any]:
-    answer, found = outcome.answer or Answer(outcome.question.question, ""), bool(outcome.answer)
-    row = {"answer": answer.answer if found else None, **describe(answer, redact), "error": redact(outcome.error)}
-    return row if found else {**row, "answered": ""}
+    error = redact(outcome.error)
+    if outcome.answer is None:
+        nothing = describe(Answer(outcome.question.question, ""), redact)
+        return {"answer": None, **nothing, "answered": "", "error": error}
+    return {"answer": outcome.answer.answer, **describe(outcome.answer, redact), "error": error}
 
 
 def describe(answer: Answer, redact: Redactor) -> dict[str, Any]:
-    """What is told of an answer beside its text."""
+    """The fields of an answer beside its text."""
     return {
         "question_type": str(answer.question_type) if answer.question_type else None,
         "type_unsure": answer.type_unsure,
