@@ -69,18 +69,9 @@ def test_a_shell_completes_commands_and_options():
 
 
 HELPS = (
-    "",
-    "ask",
-    "index build",
-    "evaluate",
-    "compare",
-    "sweep run",
-    "serve",
-    "registry list",
-    "datasets show",
-    "doctor",
-)
-HELPS += ("research papers run", "research judges check", "research cost")
+    "", "ask", "index build", "evaluate", "compare", "compile", "sweep run", "serve", "registry list", "datasets show",
+    "doctor", "research papers run", "research judges check", "research cost",
+)  # fmt: skip
 
 
 def test_help_waits_for_no_heavy_library():

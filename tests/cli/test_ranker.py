@@ -77,18 +77,8 @@ def test_pools_of_the_sub_aspects_that_an_lm_names(tmp_path, monkeypatch, server
     row = {"question": "What is Blue?", "aspects": ["tour", "fans"], "sub_answers": ["It toured.", "It had fans."]}
     file = write_jsonl(tmp_path / "mine.jsonl", row, {**row, "question": "Who is Blue?"})
     arguments = [
-        "pools",
-        "--dataset",
-        "file",
-        "--path",
-        file,
-        "--split",
-        "all",
-        "--index",
-        "index",
-        "--lm",
-        "vllm:stub",
-    ]
+        "pools", "--dataset", "file", "--path", file, "--split", "all", "--index", "index", "--lm", "vllm:stub",
+    ]  # fmt: skip
     done = ranker(*arguments, "--aspects", "predicted", "--pool-limit", 0, "--out", "predicted.jsonl")
     assert done.exit_code == 0, done.output
     assert [pool.sub_aspects for pool in read_pools(tmp_path / "predicted.jsonl")] == [["charts", "cover"]] * 2

@@ -123,12 +123,20 @@ def test_questions_are_grouped_by_the_number_of_their_sub_aspects(make, places):
     table = find_table("richrag/figure-7", FOLDER)
     assert make(table, "--variant", "wikipassageqa", limit=8).exit_code == 0
     ours = {row: cell["ours"] for (row, column), cell in _cells(table).items() if column == "WikiPassageQA R2"}
-    lines = Path(places["WIKIPASSAGEQA"]).read_text().splitlines()
-    tested = [row for row in map(json.loads, lines) if row["subset"] == "test"]
+    lines = (Path(places["WIKIPASSAGEQA"]) / "WIKIPASSAGEQA_test.jsonl").read_text().splitlines()
+    tested = [json.loads(line) for line in lines]
     assert len(tested) == 8
     for group, counts in (("narrow", {2}), ("middle", {3, 4}), ("broad", {5})):
-        of_group = sum(len(row["aspects"]) in counts for row in tested)
+        of_group = sum(len(row["subqs"]) in counts for row in tested)
         assert 0 < of_group == ours[f"{group}, RichRAG"]["n"]
+
+
+def test_a_pool_has_as_many_passages_as_its_dataset_s(places):
+    for name in ("table-1", "table-4", "figure-3", "figure-4", "figure-6", "figure-7", "figure-8"):
+        table = find_table(f"richrag/{name}", FOLDER)
+        for variant, settings in build_experiments(table, {}).items():
+            pools = [p["options"].get("richrag", {}).get("pool_limit") for p in settings["programs"] if "options" in p]
+            assert {pool for pool in pools if pool} == {{"wikipassageqa": 290, "wikiasp": 270}[variant]}, name
 
 
 def test_golden_sub_aspects_are_searched_for_and_told(make):

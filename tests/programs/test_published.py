@@ -192,6 +192,14 @@ def test_richrag_as_published_is_refused_without_its_ranker():
     assert ProgramSource("richrag").choose_reranker("none", as_published="paper") == "none"
 
 
+def test_richrag_as_published_searches_with_a_dense_retriever():
+    source = ProgramSource("richrag")
+    assert source.choose_retriever(None, as_published="paper") == "dense"
+    assert source.choose_retriever(None, as_published=None) == "bm25"
+    assert source.choose_retriever("hybrid", as_published="paper") == "hybrid"
+    assert ProgramSource("hanrag").choose_retriever(None, as_published="paper") == "bm25"
+
+
 def test_bm25_as_published_has_the_parameters_of_the_authors_search_engine(tmp_path, caplog):
     passages = [Passage("p1", "Yeast makes gas."), Passage("p2", "Air scatters light.")]
     build_index(passages, tmp_path / "stems", sources=["test"], language="en")

@@ -212,3 +212,11 @@ def test_rag_fusion_fuses_the_rankings_of_the_question_and_its_variants():
         answer = ask(RAGFusion(Fixed()), question)
     assert engine.asked() == ["VaryQuery", "AnswerFromPassages"]
     assert [p.id for p in answer.passages] == ["b", "a", "c", "x"]
+
+
+def test_as_published_all_named_sub_aspects_are_searched_for():
+    named = ["the costs", "Costs", "effects"]
+    with scripted({s.ExploreSubAspects: {"sub_aspects": named}}):
+        answer = RichRAG(spy := Spy(), options=Options.as_published("richrag"))(question=QUESTION)
+    assert answer.answer == "AnswerRichlyPlainly says so."
+    assert [q.removeprefix(f"{QUESTION} ") for q in spy.calls[0][0]] == named

@@ -79,6 +79,6 @@ def test_nothing_is_left_of_questions_that_ended(sample_retriever):
     with lm_server() as lm, served(program(lm, "typed_rag", sample_retriever)) as server:
         for n in range(5):
             server.ask(f"Why does bread {n} rise?")
-        assert server.service.under_way == 0
+        assert server.under_way == 0
     assert len(dspy.settings.trace) == traced
     assert isinstance(lm, LMServer)

@@ -26,7 +26,8 @@ from typedrag.signatures.answering import (
 )
 from typedrag.signatures.fields import Citations, number_passages
 from typedrag.signatures.hanrag import ComposeAnswer
-from typedrag.signatures.preqrag import PROMPT_STYLES, AnswerFromSubAnswers
+from typedrag.signatures.preqrag import PLAIN_STYLES, PROMPT_STYLES, AnswerFromSubAnswers
+from typedrag.signatures.richrag import PLAIN_RICHLY
 from typedrag.signatures.typed_rag import PLAIN
 from typedrag.text.sentences import used_passages
 
@@ -38,11 +39,12 @@ _IN_PHRASE: Mapping[type[dspy.Signature], type[dspy.Signature]] = {
     AnswerFromSubAnswers: ComposePhrase,
     **dict.fromkeys(PROMPT_STYLES.values(), AnswerInPhrase),
 }
+_PLAIN = {**PLAIN, **PLAIN_STYLES, **PLAIN_RICHLY}
 
 
 def prompt_signature(signature: type[dspy.Signature], options: Options) -> type[dspy.Signature]:
     """The signature, or its plain one if the option `answer_prompt` is `plain`."""
-    return PLAIN.get(signature, signature) if options.answer_prompt == "plain" else signature
+    return _PLAIN.get(signature, signature) if options.answer_prompt == "plain" else signature
 
 
 def answer_signature(
@@ -60,10 +62,9 @@ def answer_signature(
         >>> fields["answer"].json_schema_extra["desc"]
         'about 300 words in your own words, without passage numbers'
     """
-    if may_be_phrase and options.answer_length == "phrase":
-        return _IN_PHRASE[signature]
-    chosen = prompt_signature(signature, options)
-    if options.answer_words is None or signature in (AnswerSubQuery, AnswerFromPerspective):
+    phrase = may_be_phrase and options.answer_length == "phrase"
+    chosen = prompt_signature(_IN_PHRASE[signature] if phrase else signature, options)
+    if phrase or options.answer_words is None or signature in (AnswerSubQuery, AnswerFromPerspective):
         return chosen
     length, usual = f"about {options.answer_words} words", chosen.output_fields["answer"].json_schema_extra["desc"]
     text, replaced = re.subn("one (to three|or two) paragraphs", length, usual)

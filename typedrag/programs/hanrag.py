@@ -301,7 +301,8 @@ class HANRAG(RoutedProgram):
         return self._compose(question, parts, otherwise=answers[-1] if answers else "")
 
     def _decompose(self, question: str) -> list[str]:
-        """The sub-queries of a compound question: at least two, and no more than the LM calls left allow."""
+        """The sub-queries of a compound question: at least two, if they are sifted, and no more than the LM calls left
+        allow."""
         written = self.decomposer(question=question).sub_queries.root
         affordable = max(1, (calls_left(default=self.max_lm_calls) - 1) // self.anrag.lm_calls)
         most = min(self.options.max_sub_queries, affordable)
@@ -311,12 +312,12 @@ class HANRAG(RoutedProgram):
         )
         if dropped:
             add_step(Step("decompose", question, dropped=dropped))
-        if len(usable) < min(2, most):
+        if len(usable) < (min(2, most) if self.options.sift else 1):
             raise StepFailed("decompose", "the question has one part only")
         return usable
 
     def _refine(self, question: str, parts: Sequence[Part]) -> str | None:
-        """The next query; None if it would find the same passages again."""
+        """The next query; None if it would find the same passages again, unless queries are not sifted."""
         if not self.options.hanrag.refine:
             return question
         queries = [p.query for p in parts]
@@ -326,6 +327,8 @@ class HANRAG(RoutedProgram):
             again = question in queries
             record_fallback(failure, "no further step is gone" if again else "the question itself is searched for")
             return None if again else question
+        if not self.options.sift:
+            return query
         if query in queries:
             reason = "asked before, so nothing new would come"
         elif is_copied(query, copyable_prompt(self.refiner.predict, question)):

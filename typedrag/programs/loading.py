@@ -61,10 +61,15 @@ class ProgramSource:
             return spec or self.reranker
         if self.name == "richrag":
             raise InputError(
-                "richrag as published orders passages by its list ranker, and the authors' cannot be loaded",
-                "Train one (typedrag research ranker train) and name it: --reranker list:FOLDER, or --reranker none",
+                "richrag as published orders passages by its list ranker",
+                "Load the authors' (typedrag research ranker import) or train one, and name it: --reranker list:FOLDER",
             )
         return preset.reranker
+
+    def choose_retriever(self, spec: str | None, *, as_published: Published | None = None) -> str:
+        """A retriever's spec, if one is given; else the published one, or the program's own."""
+        preset = self.preset(as_published)
+        return spec or (preset.retriever if preset else "") or self.retriever
 
     @property
     def retriever(self) -> str:

@@ -127,6 +127,14 @@ def test_a_query_that_was_asked_before_ends_the_steps():
     assert any("asked before" in d for d in answer.dropped)
 
 
+def test_as_published_a_query_may_come_again_until_the_limit_of_steps():
+    published = Options.as_published("hanrag")
+    assert published.hanrag.max_lm_calls >= 1000
+    answer, asked = ask(options=published, RouteQuestion=route("complex"), JudgeEnding={"ending": False})
+    assert retrieval_cycles(answer.steps) == published.hanrag.max_steps == 5
+    assert asked.count("RefineQuestion") == 5 and not any("asked before" in d for d in answer.dropped)
+
+
 ABLATIONS = {
     "relevance": (HANRAGOptions(discriminate_relevance=False), "JudgeRelevance", 2),
     "refiner": (HANRAGOptions(refine=False), "RefineQuestion", 2),
@@ -251,6 +259,14 @@ def test_a_question_of_one_part_is_answered_in_a_single_step():
     answer, asked = ask(COMPOUND, RouteQuestion=route("compound"), DecomposeCompound=one)
     assert asked == ["RouteQuestion", "DecomposeCompound", "AnswerFromPassages"]
     assert "one part only" in answer.fallback and answer.route == "compound"
+
+
+def test_as_published_the_answer_to_a_single_part_is_composed_too():
+    one = {"sub_queries": ["How long is the Forth Bridge?"]}
+    published = Options.as_published("hanrag")
+    answer, asked = ask(COMPOUND, options=published, RouteQuestion=route("compound"), DecomposeCompound=one)
+    assert asked == ["RouteQuestion", "DecomposeCompound", "AnswerInPhrasePlainly", "ComposePhrase"]
+    assert answer.fallback == "" and answer.route == "compound"
 
 
 def test_the_budget_of_lm_calls_is_its_own_and_holds():

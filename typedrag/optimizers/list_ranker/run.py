@@ -192,7 +192,7 @@ def _silver_dataset(
     config: RankerTrainConfig, ranker: ListRanker, pools: Sequence[Pool], watching: TrainingProgress
 ) -> SilverDataset:
     candidates = config.training.candidates or SilverDataset.candidates
-    dataset = SilverDataset(pools, candidates, ranker.settings.list_length)
+    dataset = SilverDataset(pools, candidates, ranker.settings.list_length, full=config.training.full_lists)
     if not len(dataset):
         raise InputError(
             "no passage of any pool covers anything of what is to be covered, so that all silver lists are empty",
