@@ -63,7 +63,7 @@ class HeldOut:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What is saved with a compiled program or judge; see `CompiledAbout`."""
+        """The results that are saved with a compiled program or judge; see `CompiledAbout`."""
         means = {"base": self.base, "compiled": self.compiled, "differences": self.changes}
         return {**means, "verdict": self.verdict, "p": self.p, "tests": self.tests}
 
