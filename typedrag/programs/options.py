@@ -549,6 +549,7 @@ PRESETS: Mapping[Published, Mapping[str, Preset]] = {
             _USUAL.model_copy(update={"answer_prompt": "plain", "passage_words": _ALL}),
             reranker="cross-encoder:BAAI/bge-reranker-v2-m3",
             bm25=_ELASTICSEARCH,
+            language=STANDARD,
         ),
         **dict.fromkeys(("ircot", "adaptive_rag"), _HANRAG_BASELINE),
         "hanrag": _HANRAG_BASELINE._replace(
