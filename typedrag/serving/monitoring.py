@@ -128,7 +128,7 @@ class RequestLine:
     what its questions cost, unless others had asked the same at that moment.
     """
 
-    id: str = ""
+    request_id: str = ""
     client_request_id: str = ""
     method: str = ""
     path: str = ""
@@ -156,24 +156,12 @@ class RequestLine:
 
     def write(self, *, with_questions: bool) -> None:
         spent = sum((account.spent for account in self.accounts), Spending())
-        values = {
-            "request_id": self.id,
-            "client_request_id": self.client_request_id,
-            "method": self.method,
-            "path": self.path,
-            "status": self.status,
-            "seconds": round(self.seconds, 4),
-            "client": self.address,
-            "key": self.key.name if self.key else "",
-            "program": self.program,
-            "type": ",".join(self.types),
-            "lm_calls": spent.usage.lm_calls,
-            "tokens": spent.tokens,
-            "dollars": spent.cost,
-            "fallback": self.fallback,
-            "error": self.error,
-            **({"questions": self.questions} if with_questions else {}),
-        }
+        values = dict(vars(self))
+        for name in ("accounts", "headers", *(() if with_questions else ("questions",))):
+            del values[name]
+        values |= {"seconds": round(self.seconds, 4), "key": self.key.name if self.key else ""}
+        values |= {"type": ",".join(values.pop("types"))}
+        values |= {"lm_calls": spent.usage.lm_calls, "tokens": spent.tokens, "dollars": spent.cost}
         logger.log(logging.WARNING if self.status >= 500 else logging.INFO, "request", extra={"values": values})
 
 
