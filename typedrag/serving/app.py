@@ -96,8 +96,9 @@ async def _reply_to_error(request: Request, error: Exception) -> Response:
         case RequestValidationError():
             first = error.errors()[0]
             place = ".".join(str(part) for part in first["loc"] if part != "body")
-            place = drop_half_characters(place)[:_LONGEST_PLACE] or "The body"
-            return error_response(request, Fault(422, "invalid_request", f"{place}: {first['msg']}."))
+            place = drop_half_characters(place)[:_LONGEST_PLACE]
+            message = f"{place or 'The body'}: {first['msg']}."
+            return error_response(request, Fault(422, "invalid_request", message, param=place))
         case HTTPException():
             return error_response(request, Fault(error.status_code, "http_error", f"{error.detail}."), error.headers)
     return error_response(request, to_fault(error))

@@ -71,7 +71,7 @@ async def keep(request: Request, answer: Answer) -> None:
     if file is None:
         return
     try:
-        await asyncio.to_thread(file.keep, request_line().id, answer)
+        await asyncio.to_thread(file.keep, request_line().request_id, answer)
     except TypedRAGError as error:
         logger.warning("an answer is not kept for feedback: %s", error)
 
@@ -146,7 +146,7 @@ async def answer_batch(body: Batch, request: Request) -> Response:
             answer = await service.answer(question, body.program, question_type=question_type)
             return {"answer": answer.to_dict(), "error": None}
         except Exception as error:
-            return {"answer": None, "error": to_fault(error).to_dict(request_line().id)["error"]}
+            return {"answer": None, "error": to_fault(error).to_dict()["error"]}
 
     everything = asyncio.gather(*(one(question) for question in body.questions))
     return JSONResponse({"answers": await unless_client_leaves(request, everything)})
