@@ -2,13 +2,14 @@
 
 import shutil
 import subprocess
+import sys
 
 import httpx
 import pytest
 from click.testing import CliRunner
 
 from tests.lm_server import lm_server
-from tests.serving.process import process
+from tests.serving.process import Process, process
 from typedrag.cli.main import cli
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"
@@ -38,6 +39,18 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path, text, said):
     file.write_text(text)
     done = CliRunner().invoke(cli, ["serve", "--config", str(file)])
     assert done.exit_code == 2 and said in done.stderr
+
+
+@pytest.mark.parametrize("command", [["serve", "--program", "rag"], ["index", "serve"]])
+def test_a_sample_that_is_served_for_want_of_an_index_is_said_first(tmp_path, command):
+    with lm_server() as lm, pytest.MonkeyPatch.context() as patch:
+        patch.delenv("TYPEDRAG_INDEX", raising=False)
+        lm_options = ["--lm", "vllm:stub", "--api-base", lm.api_base] if "--program" in command else []
+        server = Process([sys.executable, "-m", "typedrag", *command, "--port", "0", *lm_options], {})
+        server.process.kill()
+        assert server.wait()
+    assert "no index is named, so a sample on everyday subjects is searched" in " ".join(server.said[:-1])
+    assert "typedrag serves" in server.said[-1]
 
 
 def test_it_listens_at_a_socket_which_a_killed_server_leaves_behind(tmp_path):

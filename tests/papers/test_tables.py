@@ -139,6 +139,14 @@ def test_a_pool_has_as_many_passages_as_its_dataset_s(places):
             assert {pool for pool in pools if pool} == {{"wikipassageqa": 290, "wikiasp": 270}[variant]}, name
 
 
+def test_rankers_may_rank_a_part_of_a_pool_and_name_only_the_first(make):
+    table = find_table("richrag/figure-5", FOLDER)
+    assert make(table, "--variant", "wikipassageqa", limit=2).exit_code == 0
+    cells = {row: cell["ours"] for (row, column), cell in _cells(table).items() if column == "WikiPassageQA"}
+    assert all(cells[f"{name}, {n} candidates"]["n"] == 2 for name in ("RichRAG", "LiT5") for n in (50, 250))
+    assert cells["RichRAG, the first 2 of 150 candidates"]["value"] > 0
+
+
 def test_golden_sub_aspects_are_searched_for_and_told(make):
     table = find_table("richrag/table-4", FOLDER)
     assert make(table, "--variant", "wikipassageqa", limit=1).exit_code == 0

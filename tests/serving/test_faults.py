@@ -8,6 +8,7 @@ import dspy
 import pytest
 
 from tests.lm_server import LMServer, lm_server
+from tests.serving.process import process
 from tests.serving.server import program, served
 from typedrag.core.errors import RetrievalError
 from typedrag.retrieval import BM25Retriever
@@ -50,6 +51,24 @@ def test_an_lm_that_was_gone_and_is_back_answers_again():
         gone.clear()
         time.sleep(1.1)
         assert [server.ask(f"How {n}?").status_code for n in range(3)] == [200] * 3
+
+
+def test_a_kept_reply_does_not_show_that_the_lm_is_back(tmp_path):
+    gone = threading.Event()
+    reply = lambda call: (401, "no such key") if gone.is_set() else None  # noqa: E731
+    arguments = ("--program", "direct_lm", "--breaker-failures", "1", "--breaker-seconds", "1")
+    with lm_server(reply=reply) as lm, process(lm, tmp_path, *arguments) as server:
+        assert [server.ask("Why?").status_code for _ in range(2)] == [200, 200]
+        assert len(lm.calls) == 1
+        gone.set()
+        assert server.ask("And this?").status_code == 503
+        time.sleep(1.1)
+        assert server.ask("Why?").status_code == 503  # the trial
+        assert len(lm.calls) == 3
+        gone.clear()
+        time.sleep(1.1)
+        assert [server.ask("Why?").status_code for _ in range(2)] == [200, 200]
+        assert len(lm.calls) == 4
 
 
 def test_an_index_that_cannot_be_searched_is_told_as_such():

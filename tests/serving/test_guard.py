@@ -228,7 +228,7 @@ def test_the_log_has_a_line_for_each_request(tmp_path, lines, sample_retriever):
             "method": "POST",
             "path": "/v1/answer",
             "status": 200,
-            "client": "127.0.0.1",
+            "address": "127.0.0.1",
             "key": "ann",
             "program": "typed_rag",
             "type": "reason",

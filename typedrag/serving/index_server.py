@@ -111,7 +111,7 @@ Where the server has API keys, send yours as `Authorization: Bearer KEY` or `X-A
 router = APIRouter(prefix="/v1", tags=["index"])
 
 
-def open_index(spec: str, index: Path, settings: IndexSettings) -> FastAPI:
+def open_index(spec: str, index: Path | None, settings: IndexSettings) -> FastAPI:
     if brings_index(spec):
         raise InputError(f"'{spec}' has its own index", "Name what searches yours: bm25, dense, hybrid or auto")
     if spec == "gold":

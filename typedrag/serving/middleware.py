@@ -88,7 +88,7 @@ class RequestMiddleware:
                 line.status = message["status"]
                 message.setdefault("headers", [])
                 headers = MutableHeaders(scope=message)
-                headers.update({"X-Request-ID": line.id, **line.headers})
+                headers.update({"X-Request-ID": line.request_id, **line.headers})
                 if service.admission.stopping:
                     headers["Connection"] = "close"
                 if "Location" in headers:  # without the server's address: clients may know it by another one
@@ -108,7 +108,7 @@ class RequestMiddleware:
                 line.error = to_fault(error).code
                 if line.status:
                     raise  # a reply that has begun can only be cut off, which uvicorn does and logs
-                logger.error("request %s failed", line.id, exc_info=error)
+                logger.error("request %s failed", line.request_id, exc_info=error)
                 return await error_response(request, to_fault(error))(scope, receive, send_with_headers)
             finally:
                 line.path = _path(scope)

@@ -33,7 +33,7 @@ class Fault:
         """The error of the current request in OpenAI's shape."""
         kind = "server_error" if self.status >= 500 else "rate_limit_error" if self.status == 429 else _INVALID
         about = {"type": kind, "param": self.param or None, "code": self.code}
-        return {"error": {"message": self.message, **about, "request_id": request_line().id}}
+        return {"error": {"message": self.message, **about, "request_id": request_line().request_id}}
 
 
 class Refused(Exception):

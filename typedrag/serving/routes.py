@@ -71,7 +71,7 @@ async def keep(request: Request, answer: Answer) -> None:
     if file is None:
         return
     try:
-        await asyncio.to_thread(file.keep, request_line().id, answer)
+        await asyncio.to_thread(file.keep, request_line().request_id, answer)
     except TypedRAGError as error:
         logger.warning("an answer is not kept for feedback: %s", error)
 

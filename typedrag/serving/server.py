@@ -149,6 +149,7 @@ def serve(
         uvicorn.Server(uvicorn.Config(app, **options)).run(sockets=[listener])
         return
     listener = listen(host, port, settings)
+    log_json()
     reports, line = multiprocessing.get_context("spawn").Pipe(duplex=False)
     start = _Start(line)
     failed = 0
