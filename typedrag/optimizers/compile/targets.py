@@ -457,7 +457,7 @@ class JudgeTarget(Target):
 
     @property
     def test_metric(self) -> Metric:
-        return human_labels.Agreement(self.metric)
+        return human_labels.Agreement(labels=self.metric)
 
     def test_examples(self, dataset: Dataset) -> list[dspy.Example]:
         """An example for each question of the test split, with all its `cases`."""
