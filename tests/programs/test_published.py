@@ -212,7 +212,8 @@ def test_bm25_as_published_has_the_parameters_of_the_authors_search_engine(tmp_p
         return Resources(config, tmp_path / "replies").retriever(asked)
 
     for program, index, warned in [
-        ("typed_rag", "stems", True), ("typed_rag", "words", False), ("hanrag", "stems", False)
+        ("typed_rag", "stems", True), ("typed_rag", "words", False),
+        ("preqrag", "stems", True), ("hanrag", "stems", False),
     ]:  # fmt: skip
         caplog.clear()
         retriever = open_retriever(program, index, as_published="paper")

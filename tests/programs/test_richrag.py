@@ -1,5 +1,6 @@
 """RichRAG against its paper's definitions (section 3), and its neighbour RAG-Fusion."""
 
+import dspy
 import pytest
 
 from tests.scripted import DEFAULTS, scripted
@@ -220,3 +221,15 @@ def test_as_published_all_named_sub_aspects_are_searched_for():
         answer = RichRAG(spy := Spy(), options=Options.as_published("richrag"))(question=QUESTION)
     assert answer.answer == "AnswerRichlyPlainly says so."
     assert [q.removeprefix(f"{QUESTION} ") for q in spy.calls[0][0]] == named
+
+
+def test_the_explorer_may_be_an_lm_of_its_own(monkeypatch):
+    with scripted() as own:
+        lm = dspy.settings.lm
+    monkeypatch.setattr("typedrag.lms.lm._open_once", lambda spec: {"own/lm": lm}[spec])
+    # the scripted LM takes no schema: its adapter is DSPy's own, and the reply is in its layout
+    own.replies[s.ExploreSubAspects] = '[[ ## sub_aspects ## ]]\n["costs", "effects"]\n\n[[ ## completed ## ]]'
+    with scripted() as engine:
+        answer = ask(RichRAG(Spy(), options=Options(richrag=RichRAGOptions(explorer_lm="own/lm"))))
+    assert (own.asked(), engine.asked()) == (["ExploreSubAspects"], ["AnswerRichly"])
+    assert answer.steps[0].output == "costs; effects" and answer.steps[0].usage.lm_calls == 1

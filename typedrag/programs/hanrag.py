@@ -5,8 +5,7 @@ Routers are modules that take a `question` and return a `dspy.Prediction` with `
 
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from functools import cache, partial
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import dspy
@@ -15,8 +14,7 @@ from typedrag.core.errors import StepFailed
 from typedrag.core.question_types import RevelatorRole, Route
 from typedrag.core.records import Passage, Step
 from typedrag.lms.asking import ask
-from typedrag.lms.cost import track_calls
-from typedrag.lms.lm import open_lm, use_lm
+from typedrag.lms.lm import use_role_lm
 from typedrag.lms.trace import Stopwatch, add_step, calls_left, collect_steps, record_fallback, run_concurrently
 from typedrag.programs.answering import (
     NotAnswered,
@@ -85,18 +83,13 @@ class RevelatorModule(dspy.Module):
 
     def forward(self, **inputs: Any) -> dspy.Prediction:
         step, question = _STEPS[self.role], str(inputs["question"])
-        with use_lm(_open_once(self._spec)) if self._spec else nullcontext():
+        with use_role_lm(self._spec):
             reply = ask(step, self.predict, retries=self._retries, **inputs)
         output = reply.prediction[self.output]
         value = getattr(output, "root", output)
         shown = "; ".join(value) if isinstance(value, list) else str(value)
         add_step(Step(step, question, shown, seconds=reply.seconds, usage=reply.usage))
         return reply.prediction
-
-
-@cache
-def _open_once(spec: str) -> dspy.LM:
-    return track_calls(open_lm(spec))
 
 
 _ASKING = "what|when|where|who|whom|whose|which|why|how"

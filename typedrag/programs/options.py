@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -103,6 +104,10 @@ class CoverageWeights(BaseModel):
         return {type_: getattr(self, type_.name.lower()) for type_ in SubQuestionType}
 
 
+LMSpec = Annotated[str, AfterValidator(lambda text: _that_passes(check_spec, text) if text else text)]
+"""The spec of a role's own LM; empty for the LM that answers."""
+
+
 class RichRAGOptions(BaseModel):
     """RichRAG's options."""
 
@@ -126,6 +131,8 @@ class RichRAGOptions(BaseModel):
     """Passages that the ranker chooses from, at most (RichRAG, appendix B: 270 and 290)."""
     repeat: bool = False
     """Whether a list ranker may name a passage more than once (RichRAG, appendix F)."""
+    explorer_lm: LMSpec = ""
+    """Spec of the LM that names sub-aspects, such as a fine-tuned one; by default the LM that answers."""
 
 
 class PreQRAGOptions(BaseModel):
@@ -200,13 +207,8 @@ class HANRAGOptions(BaseModel):
     discriminator: 4.56 on average, so 5 at most)."""
     max_lm_calls: PositiveInt = 120
     """LM calls for one question, instead of the general `max_lm_calls`: each passage takes one."""
-    revelator_lm: str = ""
+    revelator_lm: LMSpec = ""
     """Spec of the revelator's LM, such as a fine-tuned one; by default the LM that answers."""
-
-    @field_validator("revelator_lm")
-    @classmethod
-    def _is_a_spec(cls, text: str) -> str:
-        return _that_passes(check_spec, text) if text else text
 
 
 class IRCoTOptions(BaseModel):
@@ -547,6 +549,7 @@ PRESETS: Mapping[Published, Mapping[str, Preset]] = {
             _USUAL.model_copy(update={"answer_prompt": "plain", "passage_words": _ALL}),
             reranker="cross-encoder:BAAI/bge-reranker-v2-m3",
             bm25=_ELASTICSEARCH,
+            language=STANDARD,
         ),
         **dict.fromkeys(("ircot", "adaptive_rag"), _HANRAG_BASELINE),
         "hanrag": _HANRAG_BASELINE._replace(

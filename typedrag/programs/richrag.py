@@ -9,6 +9,7 @@ from typedrag.core.call_context import call_context
 from typedrag.core.errors import InputError, StepFailed
 from typedrag.core.records import Passage, Step
 from typedrag.lms.asking import ask
+from typedrag.lms.lm import use_role_lm
 from typedrag.lms.trace import Stopwatch, add_step, record_fallback
 from typedrag.programs.answering import PassageAnswerer, Retrieving
 from typedrag.programs.options import Options
@@ -29,7 +30,8 @@ class SubAspectExplorer(dspy.Module):
         self.predict = predictor(ExploreSubAspects)
 
     def forward(self, question: str) -> dspy.Prediction:
-        reply = ask("decompose", self.predict, retries=self.options.retries, question=question)
+        with use_role_lm(self.options.richrag.explorer_lm):
+            reply = ask("decompose", self.predict, retries=self.options.retries, question=question)
         named, most = reply.prediction.sub_aspects.root, self.options.richrag.max_aspects
         sub_aspects, dropped = distinct(named, most, check=self.options.sift)
         written = "; ".join(sub_aspects)

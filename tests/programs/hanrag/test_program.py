@@ -328,11 +328,9 @@ def test_every_baseline_answers_in_a_phrase_where_it_is_wanted(name):
 
 
 def test_the_revelator_may_be_an_lm_of_its_own(monkeypatch):
-    from typedrag.programs import hanrag
-
     with scripted({s.RouteQuestion: route("single-step")}) as own:
         lm = dspy.settings.lm
-    monkeypatch.setattr(hanrag, "_open_once", lambda spec: {"own/lm": lm}[spec])
+    monkeypatch.setattr("typedrag.lms.lm._open_once", lambda spec: {"own/lm": lm}[spec])
     # the scripted LM takes no schema: its adapter is DSPy's own, and the reply is in its layout
     own.replies[s.RouteQuestion] = "[[ ## route ## ]]\nsingle-step\n\n[[ ## completed ## ]]"
     own.replies[s.JudgeRelevance] = "[[ ## relevant ## ]]\nTrue\n\n[[ ## completed ## ]]"
