@@ -39,6 +39,7 @@ class LMServer:
         calls: Those begun, in order.
         done: Those whose reply was sent.
         keys: The authorizations of requests, those for the list of models too.
+        traceparents: Those of the calls, by OpenTelemetry.
         left: Replies that were streamed to a client that went away.
         models: The status of its list of models.
         usage: What it says of tokens.
@@ -54,6 +55,7 @@ class LMServer:
     calls: list[Call] = field(default_factory=list)
     done: list[Call] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
+    traceparents: list[str | None] = field(default_factory=list)
     usage: Any = field(default_factory=lambda: {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110})
     finish_reason: str = "stop"
     retry_after: str = ""
@@ -143,6 +145,7 @@ def lm_server(**settings: Any) -> Iterator[LMServer]:
 
         def do_POST(self) -> None:
             served.keys.append(self.headers["Authorization"])
+            served.traceparents.append(self.headers["traceparent"])
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             status, reply = served.serve(request)
             if request.get("stream") and status == 200 and isinstance(reply, dict):

@@ -97,9 +97,17 @@ Listener = Callable[[Event], None]
 
 
 def listen(listener: Listener, *, tokens: bool = True) -> AbstractContextManager[None]:
-    """Send a listener the events within. It is called in the thread of each event, and must not wait. With `tokens` it
-    gets the answer's text while it is written, which reads an LM's reply token by token."""
-    return use_context(listener=listener, tokens_wanted=tokens)
+    """Send a listener the events within, beside any listener around it. It is called in the thread of each event, and
+    must not wait. With `tokens` it gets the answer's text while it is written, which reads an LM's reply token by
+    token."""
+    if (outer := call_context().listener) is None:
+        return use_context(listener=listener, tokens_wanted=tokens)
+
+    def send_to_both(event: Event) -> None:
+        outer(event)
+        listener(event)
+
+    return use_context(listener=send_to_both, tokens_wanted=tokens or call_context().tokens_wanted)
 
 
 def events_of_part(sub_query: str) -> AbstractContextManager[None]:

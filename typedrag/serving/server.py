@@ -52,8 +52,6 @@ _BACKLOG = 2048
 _TO_REACT = 30  # seconds after which a worker that does not react is taken for hung, and is killed
 _BEFORE_RESTART = 5.0
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-_PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-_SPOKEN = "http/protobuf"
 
 
 def http_options(settings: HTTPLimits, host: str = "") -> dict[str, Any]:
@@ -96,13 +94,11 @@ def open_app(specs: Sequence[ProgramSpec], settings: Settings) -> FastAPI:
 
 def open_tracing(settings: Settings) -> Tracing | None:
     """The exporter that OpenTelemetry's variables ask for; None if they ask for none, without importing its SDK."""
-    if not any(os.environ.get(name) for name in _ENDPOINTS):
+    exporters = os.environ.get("OTEL_TRACES_EXPORTER", "")
+    if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or exporters == "none":
         return None
-    if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or os.environ.get("OTEL_TRACES_EXPORTER") == "none":
+    if not exporters and not any(os.environ.get(name) for name in _ENDPOINTS):
         return None
-    name = next((name for name in _PROTOCOLS if os.environ.get(name)), "")
-    if name and os.environ[name] != _SPOKEN:
-        raise InputError(f"{name} is '{os.environ[name]}'", f"Set it to {_SPOKEN}, and the endpoint to one for it")
     from typedrag.serving.tracing import Tracing
 
     return Tracing(log_questions=settings.log_questions)

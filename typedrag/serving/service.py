@@ -167,11 +167,13 @@ class Service:
             stack.enter_context(limit_tokens(self.settings.question_tokens))
             stack.enter_context(track_cost(account))
             stack.enter_context(hide_server_messages())
+            if self.tracing is not None:
+                stack.enter_context(self.tracing.follow())
             async with aclosing(source()) as events:
                 async for event in events:
                     self.metrics.count_event(loaded, event)
-                    if self.tracing is not None:
-                        self.tracing.add_event(loaded, event)
+                    if self.tracing is not None and isinstance(event, AnswerEnded):
+                        self.tracing.add_answer(loaded, event)
                     yield event
 
     def _end(self, key: Hashable, loaded: LoadedProgram, shared: SharedRequest, error: BaseException | None) -> None:
