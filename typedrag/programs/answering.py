@@ -15,6 +15,7 @@ from typedrag.lms.trace import Stopwatch, add_step, record_fallback, reserve_cal
 from typedrag.programs.options import Options
 from typedrag.retrieval import Reranker, Retriever, reciprocal_rank_fusion
 from typedrag.retrieval.relevance_filter import build_relevance_filter
+from typedrag.signatures import sub_question_coverage, typed_rag
 from typedrag.signatures.answering import (
     AnswerFromPassages,
     AnswerFromPerspective,
@@ -27,9 +28,9 @@ from typedrag.signatures.answering import (
 from typedrag.signatures.fields import Citations, number_passages
 from typedrag.signatures.hanrag import ComposeAnswer
 from typedrag.signatures.preqrag import PROMPT_STYLES, AnswerFromSubAnswers
-from typedrag.signatures.typed_rag import PLAIN
 from typedrag.text.sentences import used_passages
 
+_PLAIN: Mapping[type[dspy.Signature], type[dspy.Signature]] = {**typed_rag.PLAIN, **sub_question_coverage.PLAIN}
 _IN_PHRASE: Mapping[type[dspy.Signature], type[dspy.Signature]] = {
     AnswerFromPassages: AnswerInPhrase,
     AnswerSubQuery: AnswerInPhrase,
@@ -42,7 +43,7 @@ _IN_PHRASE: Mapping[type[dspy.Signature], type[dspy.Signature]] = {
 
 def prompt_signature(signature: type[dspy.Signature], options: Options) -> type[dspy.Signature]:
     """The signature, or its plain one if the option `answer_prompt` is `plain`."""
-    return PLAIN.get(signature, signature) if options.answer_prompt == "plain" else signature
+    return _PLAIN.get(signature, signature) if options.answer_prompt == "plain" else signature
 
 
 def answer_signature(

@@ -74,6 +74,11 @@ class ProgramSource:
         check_retriever(spec)
         return spec
 
+    def choose_retriever(self, spec: str | None, *, as_published: Published | None = None) -> str:
+        """A retriever's spec, if one is given; else the published one, or the program's own."""
+        preset = self.preset(as_published)
+        return spec or (preset.retriever if preset else "") or self.retriever
+
     def open_retriever(self, index: Path | str | None = None, spec: str | None = None) -> IndexRetriever | None:
         """The program's retriever, or another spec's, over `default_index()` or another; None if it needs none."""
         return open_retriever(spec or self.retriever, index, self.choose_bm25()) if self.retrieves else None

@@ -280,7 +280,8 @@ class Options(BaseModel):
     """How the LM is asked for an answer: to choose the passages that help, say whether they hold one, and write in the
     way that the question's type asks for; or, as Typed-RAG does (figures 8, 9 and 11), by no more than the passages and
     the question. A plain answer cites nothing, and nothing says whether the passages hold it. With `plain` comparisons
-    and keywords are asked for, and debates mediated, by the paper's prompts, too (figures 10, 12 and 16)."""
+    and keywords are asked for, and debates mediated, by the paper's prompts, too (figures 10, 12 and 16), and the
+    programs `coverage_*` have those of theirs (sub-question coverage, tables 5 and 6)."""
     decompose: DecomposeOptions = DecomposeOptions()
     """The question types that `typed_rag` answers by their own strategies."""
     max_sub_queries: Annotated[PositiveInt, Parameter(1, 5)] = 5
@@ -492,6 +493,7 @@ _TYPED_RAG = Options(
 _COVERAGE = Options(
     top_k=10,
     answer_passages=10,
+    answer_prompt="plain",
     answer_words=300,
     passage_words=1000,  # whole chunks
     max_core_sub_questions=_ALL,
@@ -513,6 +515,7 @@ class Preset(NamedTuple):
 
     options: Options
     reranker: str = "none"
+    retriever: str = ""
     bm25: Mapping[BM25Setting, float] = MappingProxyType({})
     """BM25's k1 and b, instead of the index's."""
     language: str = ""
@@ -535,7 +538,7 @@ PRESETS: Mapping[Published, Mapping[str, Preset]] = {
         "direct_lm": Preset(_TYPED_RAG),
         **dict.fromkeys(
             ("coverage_definition", "coverage_sub_questions", "coverage_retrieval", "coverage_end_to_end"),
-            Preset(_COVERAGE),
+            Preset(_COVERAGE, retriever="dense"),
         ),
         "rag_fusion": Preset(_USUAL),
         "preqrag": Preset(

@@ -18,7 +18,13 @@ from typedrag.experiments import config as configs
 from typedrag.experiments.compare import COSTS
 from typedrag.experiments.config import EvaluationConfig, LMConfig, MetricConfig, ProgramConfig
 from typedrag.experiments.held_out import OBJECTIVE, SCORE
-from typedrag.experiments.resources import Resources, bm25_settings, configured_options, reranker_spec
+from typedrag.experiments.resources import (
+    Resources,
+    bm25_settings,
+    configured_options,
+    reranker_spec,
+    search_spec,
+)
 from typedrag.experiments.results import METRIC
 from typedrag.files.text_files import write_text
 from typedrag.lms.lm import use_lm
@@ -139,7 +145,7 @@ class SweepResources:
         base, index = self.config.program, self.config.index
         source = self.base.source(base)
         try:
-            own = {"retriever": base.retriever or source.retriever, "reranker": reranker_spec(base, source)}
+            own = {"retriever": search_spec(base, source), "reranker": reranker_spec(base, source)}
         except InputError:  # it names what is not used without its user's word
             return None
         program = base.model_copy(update={**own, "bm25": configs.BM25Config(**bm25_settings(base, source))})
