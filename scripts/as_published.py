@@ -4,7 +4,7 @@ The items are docs/systems/items/PAPER.yaml, a list of items with these keys:
 
 id, kind, where     a stable name; algorithm, setting, prompt and so on; the place in the paper
 item                one sentence on what the paper has
-verdict, how        as published, differs or missing; how it differs, or why it is missing
+verdict, how        as published, open, differs or missing; what was chosen, how it differs, or why it is missing
 code                the class, function, option or constant that does it, as a dotted path, or a file
 shown               the test, benchmark or page that shows it; empty if none does
 told                the page that tells a difference elsewhere; empty if none does
@@ -29,12 +29,13 @@ PAPERS = {
     "hanrag": "HANRAG",
     "richrag": "RichRAG",
 }
-VERDICTS = ("as published", "differs", "missing")
+VERDICTS = ("as published", "open", "differs", "missing")
 _ABOUT = """# As published, item by item
 
 Each row is an item of a paper: a step of an algorithm, a setting, a prompt, a metric, a dataset, a baseline or a
 table. *As published* means with `--as-published`, or in the files of [`configs/papers`](../../configs/papers); else the
-row says how typedrag differs. *Shown by* names a test, a benchmark or a page.
+row says how typedrag differs. *Open* is what the paper does not say, with what typedrag does. *Shown by* names a test,
+a benchmark or a page.
 
 `python -m scripts.as_published` makes this page from `docs/systems/items`, and a test checks that all code
 and tests that it names exist. Somebody else would divide the papers into other items, so the counts are no grade.
@@ -50,7 +51,7 @@ class Item(BaseModel):
     kind: Literal["algorithm", "setting", "prompt", "metric", "dataset", "baseline", "table"]
     where: str
     item: str
-    verdict: Literal["as published", "differs", "missing"]
+    verdict: Literal["as published", "open", "differs", "missing"]
     how: str
     code: str
     shown: str
@@ -110,7 +111,7 @@ def _names(node: ast.AST) -> list[str]:
 
 def render_page() -> str:
     items = {paper: read_items(paper) for paper in PAPERS}
-    lines = [_ABOUT, f"| paper | items | {' | '.join(VERDICTS)} |", "|---|---|---|---|---|"]
+    lines = [_ABOUT, f"| paper | items | {' | '.join(VERDICTS)} |", "|---|---|---|---|---|---|"]
     total: Counter[str] = Counter()
     for paper, rows in items.items():
         counts: Counter[str] = Counter(item.verdict for item in rows)

@@ -40,6 +40,7 @@ class LMServer:
         done: Those whose reply was sent.
         keys: The authorizations of requests, those for the list of models too.
         left: Replies that were streamed to a client that went away.
+        models: The status of its list of models.
         usage: What it says of tokens.
         finish_reason: Why it says that its replies have ended.
         retry_after: The header of a reply that is an HTTP status, if any.
@@ -59,6 +60,7 @@ class LMServer:
     pause: float = 0.0
     cut: tuple[int, int] = (0, 0)
     left: int = 0
+    models: int = 200
     api_base: str = ""
     most_at_once: int = 0
     _at_once: int = 0
@@ -69,7 +71,8 @@ class LMServer:
         return [c.question for c in list(self.calls) if wanted in c.wanted]
 
     def serve(self, request: dict[str, Any]) -> tuple[int, dict[str, Any] | str]:
-        schema = request["response_format"]["json_schema"]["schema"]
+        plain: dict[str, Any] = {"json_schema": {"schema": {"type": "object", "properties": {}}}}
+        schema = request.get("response_format", plain)["json_schema"]["schema"]
         question = (_QUESTION.findall(request["messages"][-1]["content"]) or [""])[-1].strip()
         call = Call(question, tuple(schema["properties"]), request)
         with self._lock:
@@ -136,7 +139,7 @@ def lm_server(**settings: Any) -> Iterator[LMServer]:
         def do_GET(self) -> None:
             served.keys.append(self.headers["Authorization"])
             models = {"object": "list", "data": [{"id": MODEL, "object": "model"}]}
-            self._send(*((200, models) if self.path.startswith("/v1/") else (404, {})))
+            self._send(*((served.models, models) if self.path.startswith("/v1/") else (404, {})))
 
         def do_POST(self) -> None:
             served.keys.append(self.headers["Authorization"])

@@ -172,6 +172,13 @@ DEFAULTS: dict[type[dspy.Signature], Reply] = {
         signature: {"answer": f"{signature.__name__} says so."}
         for signature in (
             signatures.AnswerPlainly,
+            signatures.AnswerInPhrasePlainly,
+            signatures.AnswerDirectlyPlainly,
+            signatures.AnswerAsExpertPlainly,
+            signatures.AnswerInSentencesPlainly,
+            signatures.AnswerAfterReasoningPlainly,
+            signatures.AnswerRichlyPlainly,
+            signatures.AnswerByAspectsPlainly,
             signatures.ComparePlainly,
             signatures.TellPlainly,
             signatures.AggregateParaphrases,

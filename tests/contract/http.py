@@ -4,7 +4,8 @@ import asyncio
 import itertools
 import json
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import Any
+from unittest.mock import Mock
 
 import httpx
 from mcp import Client
@@ -14,7 +15,8 @@ from tests.lm_server import lm_server
 from tests.serving.server import program, served
 from typedrag.retrieval import BM25Retriever
 from typedrag.serving.app import create_app
-from typedrag.serving.index_server import IndexSettings, create_index_app
+from typedrag.serving.index_server import IndexSettings, SearchService, create_index_app
+from typedrag.serving.service import Service
 from typedrag.serving.settings import Settings
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"
@@ -23,8 +25,8 @@ QUESTION = "Why does homemade bread turn out dense and heavy?"
 def openapi() -> dict[str, Any]:
     """The OpenAPI documents of `typedrag serve` and `typedrag index serve`, without version and titles."""
     documents = {
-        "serve": create_app(_unused, Settings()).openapi(),
-        "index serve": create_index_app(_unused, IndexSettings()).openapi(),
+        "serve": create_app(Service([], Settings())).openapi(),
+        "index serve": create_index_app(SearchService(Mock(), IndexSettings())).openapi(),
     }
     return {name: _without_titles({**document, "info": {}}) for name, document in documents.items()}
 
@@ -42,10 +44,6 @@ def streams() -> dict[str, Any]:
         chunks = server.client.post("/v1/chat/completions", json={**chat, "stream": True})
         tools = asyncio.run(_tools(f"{server.url}/mcp"))
     return {"/v1/answer": _events(events), "/v1/chat/completions": _events(chunks), "/mcp": tools}
-
-
-def _unused() -> NoReturn:
-    raise AssertionError("nothing is served")
 
 
 async def _tools(url: str) -> dict[str, Any]:

@@ -47,22 +47,12 @@ def _few_resamples(monkeypatch):
 def test_a_judge_that_knows_the_labels_agrees_with_them(data):
     found = check("antique", data / "linkage", scripted_scorer())
     assert list(rows(found)) == [
-        "similarity to the question",
-        "similarity to the best reference",
-        "BERTScore",
-        "BERTScore, recall",
-        "LINKAGE, worst rank n, single rank",
-        "LINKAGE, worst rank n, expected rank",
-        "LINKAGE, worst rank n + 1, single rank",
-        "LINKAGE, worst rank n + 1, expected rank",
-        "relevance",
-        "equivalence",
-        "correctness",
-        "coverage, core",
-        "coverage, rating",
-        "pairwise, both orders",
+        "similarity to the question", "similarity to the best reference", "BERTScore", "BERTScore, recall",
+        "LINKAGE, worst rank n, single rank", "LINKAGE, worst rank n, expected rank",
+        "LINKAGE, worst rank n + 1, single rank", "LINKAGE, worst rank n + 1, expected rank", "relevance",
+        "equivalence", "correctness", "coverage, core", "coverage, rating", "pairwise, both orders",
         "pairwise, one order",
-    ]
+    ]  # fmt: skip
     for name in list(rows(found))[4:8]:
         assert values(rows(found)[name]) == {"spearman": 1, "kendall": 1, "pairs_ordered": 1}
         assert rows(found)[name].n == 12
@@ -169,14 +159,8 @@ def test_coverage(data):
     found = check("sub-question-coverage", data / "sub_questions", scripted_scorer())
     judge = rows(found)["coverage, citing words"]
     assert values(judge) == {
-        "accuracy": 1,
-        "precision": 1,
-        "recall": 1,
-        "f1": 1,
-        "ordered": 1,
-        "invalid": 0,
-        "fragment": 1,
-    }
+        "accuracy": 1, "precision": 1, "recall": 1, "f1": 1, "ordered": 1, "invalid": 0, "fragment": 1,
+    }  # fmt: skip
     assert (judge.n, judge.failed) == (4, 0)
     assert values(rows(found)["always covered"])["accuracy"] == 0.5
     assert "ordered" in rows(found)["similarity to the answer"].measures

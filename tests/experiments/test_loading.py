@@ -204,7 +204,11 @@ def test_a_stranger_s_reranker_is_not_loaded(tmp_path, spec):
 
 @pytest.mark.parametrize(
     ("name", "own"),
-    [("typed_rag", {"type_classifier": "hub:evil/model"}), ("hanrag", {"hanrag": {"revelator_lm": "openai/evil"}})],
+    [
+        ("typed_rag", {"type_classifier": "hub:evil/model"}),
+        ("hanrag", {"hanrag": {"revelator_lm": "openai/evil"}}),
+        ("richrag", {"richrag": {"explorer_lm": "openai/evil"}}),
+    ],
 )
 def test_what_a_stranger_s_options_name_is_not_loaded(tmp_path, name, own):
     save_compiled(compiled(name), tmp_path / "c")

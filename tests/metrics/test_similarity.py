@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rouge_score.tokenizers import DefaultTokenizer
 
-from typedrag.core.errors import RetrievalError, TypedRAGError
+from typedrag.core.errors import InputError, RetrievalError, TypedRAGError
 from typedrag.core.records import Reference
 from typedrag.lms import models
 from typedrag.metrics import build_metric
@@ -184,3 +184,31 @@ def test_the_metric_takes_the_best_of_the_gold_answers(minilm: Path) -> None:
     example = dspy.Example(answers=("The bank raised its rates.", "Leaves turn red."))
     scored = build_metric("bertscore", model="all-minilm-l6-v2")(example, dspy.Prediction(answer="Leaves turn red."))
     assert scored.score == pytest.approx(1, abs=1e-4) and tuple(scored.measures) == BERTScore.measures
+
+
+@pytest.mark.parametrize(
+    ("text", "rouge2", "rouge_l"),
+    [
+        ("a b a b", 1 / 2, 2 / 3),  # of the reference's ab and bc, and of a, b and c; each counts once
+        ("A B C", 0, 0),  # case counts
+        ("a b, c", 0, 2 / 3),  # "b," is another word
+        ("c. a b", 1 / 2, 1),  # a sentence ends at each period, and ROUGE-L takes what any of them shares
+        (". .", 0, 0),
+    ],
+)
+def test_the_package_rouge_counts_by_its_own_rules(text, rouge2, rouge_l):
+    assert rouge(text, "a b c", "recall", package="rouge") == pytest.approx({"rouge2": rouge2, "rougeL": rouge_l})
+
+
+def test_the_metrics_count_by_the_package_that_is_named():
+    example = dspy.Example(answers=("a b c",), sub_answers=("a b c", "d e f g h"))
+    answer = dspy.Prediction(answer="a b a b")
+    assert build_metric("rouge")(example, answer).measures == pytest.approx({"rouge2": 0.4, "rougeL": 4 / 7})
+    named = build_metric("rouge", package="rouge")(example, answer)
+    assert named.measures == pytest.approx({"rouge2": 0.5, "rougeL": 0.8})
+    com = build_metric("com-rouge", package="rouge")(example, answer)
+    assert com.measures == pytest.approx({"rouge2": 3 / 16, "rougeL": 1 / 4})
+    with pytest.raises(InputError, match="no stemmer"):
+        build_metric("rouge", package="rouge", stemmer=True)
+    with pytest.raises(InputError, match="package"):
+        build_metric("rouge", package="sacrerouge")

@@ -17,7 +17,6 @@ STUB = "vllm:stub"
 WIKI_NFQA = ("nq", "squad", "trivia", "hotpotqa", "musique", "2wikimultihopqa")
 NATIVE = {
     "COMPOUND": "compound",
-    "WIKIASP": "wikiasp",
     "WEBGPT": "webgpt",
     "RESEARCHY_QUESTIONS": "researchy-questions",
 }
@@ -63,13 +62,13 @@ def write_data(folder: Path, sample_index: Path) -> dict[str, str]:
         ]
         places[engine] = write_jsonl(folder / f"{engine}.jsonl", *given)
     divided = [
-        {
-            "question": e.question, "subset": part, "references": [ANSWER],
-            "aspects": WORDS[:count], "sub_answers": [ANSWER, *WORDS[1:count]],
-        }
+        (part, {"question": e.question, "answer": ANSWER, "subqs": WORDS[:count], "subas": [ANSWER, *WORDS[1:count]]})
         for e, part, count in zip(every, cycle(("train", "dev", "test")), cycle((2, 3, 4, 5)), strict=False)
-    ]  # fmt: skip
-    places["WIKIPASSAGEQA"] = write_jsonl(folder / "divided.jsonl", *divided)
+    ]
+    for name in ("WIKIPASSAGEQA", "WIKIASP"):
+        for part in ("train", "dev", "test"):
+            write_jsonl(folder / name / f"{name}_{part}.jsonl", *(row for of, row in divided if of == part))
+        places[name] = folder / name
     for pools in ("WIKIPASSAGEQA_POOLS", "WIKIASP_POOLS", "WIKIPASSAGEQA_QUESTION_POOLS", "WIKIASP_QUESTION_POOLS"):
         places[pools] = write_jsonl(folder / f"{pools}.jsonl", *(_pool(e.question, n) for n, e in enumerate(samples)))
     places |= {"WIKI_NFQA": folder / "wiki-nfqa", "INDEX": _index(folder, sample_index)}

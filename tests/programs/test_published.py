@@ -195,6 +195,14 @@ def test_richrag_as_published_is_refused_without_its_ranker():
     assert ProgramSource("richrag").choose_reranker("none", as_published="paper") == "none"
 
 
+def test_richrag_as_published_searches_with_a_dense_retriever():
+    source = ProgramSource("richrag")
+    assert source.choose_retriever(None, as_published="paper") == "dense"
+    assert source.choose_retriever(None, as_published=None) == "bm25"
+    assert source.choose_retriever("hybrid", as_published="paper") == "hybrid"
+    assert ProgramSource("hanrag").choose_retriever(None, as_published="paper") == "bm25"
+
+
 def test_bm25_as_published_has_the_parameters_of_the_authors_search_engine(tmp_path, caplog):
     passages = [Passage("p1", "Yeast makes gas."), Passage("p2", "Air scatters light.")]
     build_index(passages, tmp_path / "stems", sources=["test"], language="en")
@@ -207,7 +215,8 @@ def test_bm25_as_published_has_the_parameters_of_the_authors_search_engine(tmp_p
         return Resources(config, tmp_path / "replies").retriever(asked)
 
     for program, index, warned in [
-        ("typed_rag", "stems", True), ("typed_rag", "words", False), ("hanrag", "stems", False)
+        ("typed_rag", "stems", True), ("typed_rag", "words", False),
+        ("preqrag", "stems", True), ("hanrag", "stems", False),
     ]:  # fmt: skip
         caplog.clear()
         retriever = open_retriever(program, index, as_published="paper")

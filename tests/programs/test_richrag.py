@@ -1,5 +1,6 @@
 """RichRAG against its paper's definitions (section 3), and its neighbour RAG-Fusion."""
 
+import dspy
 import pytest
 
 from tests.scripted import DEFAULTS, scripted
@@ -212,3 +213,23 @@ def test_rag_fusion_fuses_the_rankings_of_the_question_and_its_variants():
         answer = ask(RAGFusion(Fixed()), question)
     assert engine.asked() == ["VaryQuery", "AnswerFromPassages"]
     assert [p.id for p in answer.passages] == ["b", "a", "c", "x"]
+
+
+def test_as_published_all_named_sub_aspects_are_searched_for():
+    named = ["the costs", "Costs", "effects"]
+    with scripted({s.ExploreSubAspects: {"sub_aspects": named}}):
+        answer = RichRAG(spy := Spy(), options=Options.as_published("richrag"))(question=QUESTION)
+    assert answer.answer == "AnswerRichlyPlainly says so."
+    assert [q.removeprefix(f"{QUESTION} ") for q in spy.calls[0][0]] == named
+
+
+def test_the_explorer_may_be_an_lm_of_its_own(monkeypatch):
+    with scripted() as own:
+        lm = dspy.settings.lm
+    monkeypatch.setattr("typedrag.lms.lm._open_once", lambda spec: {"own/lm": lm}[spec])
+    # the scripted LM takes no schema: its adapter is DSPy's own, and the reply is in its layout
+    own.replies[s.ExploreSubAspects] = '[[ ## sub_aspects ## ]]\n["costs", "effects"]\n\n[[ ## completed ## ]]'
+    with scripted() as engine:
+        answer = ask(RichRAG(Spy(), options=Options(richrag=RichRAGOptions(explorer_lm="own/lm"))))
+    assert (own.asked(), engine.asked()) == (["ExploreSubAspects"], ["AnswerRichly"])
+    assert answer.steps[0].output == "costs; effects" and answer.steps[0].usage.lm_calls == 1

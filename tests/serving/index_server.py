@@ -12,7 +12,7 @@ import uvicorn
 
 from typedrag.retrieval import IndexRetriever
 from typedrag.serving.index_server import IndexSettings, SearchService, create_index_app
-from typedrag.serving.server import HTTP_OPTIONS, listen
+from typedrag.serving.server import http_options, listen
 
 
 @dataclass
@@ -27,21 +27,16 @@ class Serving:
 def served_index(retriever: IndexRetriever, *, port: int = 0, **limits: Any) -> Iterator[Serving]:
     """Serve an index within, under some limits."""
     settings = IndexSettings(**limits)
-    services: list[SearchService] = []
-
-    def build() -> SearchService:
-        services.append(SearchService(retriever, settings))
-        return services[0]
-
+    service = SearchService(retriever, settings)
     listener: socket.socket = listen("127.0.0.1", port, settings)
-    server = uvicorn.Server(uvicorn.Config(create_index_app(build, settings), **HTTP_OPTIONS))
+    server = uvicorn.Server(uvicorn.Config(create_index_app(service), **http_options(settings)))
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     while not server.started:
         assert thread.is_alive()
         time.sleep(0.01)
     try:
-        yield Serving(f"http://127.0.0.1:{listener.getsockname()[1]}", services[0])
+        yield Serving(f"http://127.0.0.1:{listener.getsockname()[1]}", service)
     finally:
         server.should_exit = True
         thread.join(30)

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -69,9 +69,11 @@ def command(lm: LMServer, *arguments: str) -> list[str]:
 
 
 @contextmanager
-def process(lm: LMServer, cache: Path, *arguments: str, **environment: str) -> Iterator[Process]:
-    """A server that runs within, and keeps its files in a folder."""
-    started = Process(command(lm, *arguments), {"TYPEDRAG_CACHE": str(cache), **environment})
+def process(
+    lm: LMServer, cache: Path, *arguments: str, before: Sequence[str] = (), **environment: str
+) -> Iterator[Process]:
+    """A server that runs within, perhaps by another command, and keeps its files in a folder."""
+    started = Process([*before, *command(lm, *arguments)], {"TYPEDRAG_CACHE": str(cache), **environment})
     try:
         yield started
     finally:

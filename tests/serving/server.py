@@ -15,7 +15,7 @@ from typedrag.lms.lm import open_lm
 from typedrag.programs import build_program
 from typedrag.serving.app import create_app
 from typedrag.serving.programs import LoadedProgram, ProgramSpec, Reloader
-from typedrag.serving.server import HTTP_OPTIONS, listen
+from typedrag.serving.server import http_options, listen
 from typedrag.serving.service import Service
 from typedrag.serving.settings import Settings
 
@@ -27,6 +27,12 @@ class Server:
     client: httpx.Client
     service: Service
     uvicorn: uvicorn.Server
+    lm: LMServer | None = None
+
+    @property
+    def under_way(self) -> int:
+        """Questions and searches."""
+        return self.service.admission.under_way
 
     @property
     def connections(self) -> int:
@@ -57,17 +63,11 @@ def served(
     **limits: Any,
 ) -> Iterator[Server]:
     """Serve programs within, under some limits; those of some sources are opened anew when they have changed."""
-    services: list[Service] = []
     settings = Settings(**{"rate": 1_000_000, **limits})
-
-    def build() -> Service:
-        services.append(Service(programs, settings))
-        Reloader(services[0], reload).watch()
-        return services[0]
-
-    app = create_app(build, settings)
+    service = Service(programs, settings)
+    app = create_app(service, Reloader(service, reload).watch)
     listener = listen("127.0.0.1", 0, settings)
-    server = uvicorn.Server(uvicorn.Config(wrap(app) if wrap else app, **HTTP_OPTIONS))
+    server = uvicorn.Server(uvicorn.Config(wrap(app) if wrap else app, **http_options(settings)))
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     while not server.started:
@@ -75,7 +75,7 @@ def served(
         time.sleep(0.01)
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=30) as client:
-            yield Server(client, services[0], server)
+            yield Server(client, service, server)
     finally:
         server.should_exit = True
         thread.join(30)

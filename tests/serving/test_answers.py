@@ -153,7 +153,7 @@ def test_a_deadline_ends_the_question_and_its_calls():
         assert time.monotonic() - begun < 2
         time.sleep(3.5)
         assert len(lm.calls) == 1
-        assert server.service.under_way == 0
+        assert server.under_way == 0
 
 
 def leave_early(server: Server, question: str = "Why?") -> None:
@@ -165,7 +165,7 @@ def test_a_client_that_leaves_ends_the_question_and_its_calls(sample_retriever):
     with lm_server(seconds=1) as lm, served(program(lm, "typed_rag", sample_retriever)) as server:
         leave_early(server, QUESTION)
         time.sleep(2)
-        assert server.service.under_way == 0
+        assert server.under_way == 0
         assert len(lm.calls) == 1
 
 
@@ -196,7 +196,7 @@ def test_one_that_asks_just_as_the_last_other_leaves_has_an_answer():
         service = Service([program(lm)], Settings(running=1))
         asyncio.run(leave_and_ask(service, lm))
         assert len(lm.calls) == 2
-    assert service.under_way == 0
+    assert service.admission.under_way == 0
 
 
 def test_an_lm_that_is_gone_is_a_503_and_then_is_not_asked(sample_retriever):

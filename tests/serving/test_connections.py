@@ -111,6 +111,20 @@ def test_a_request_that_breaks_off_into_nonsense_is_refused_in_peace(capfd):
     assert "Traceback" not in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("path", [b"/v1/answer", b"/healthz"])
+def test_a_request_with_two_lengths_ends_its_connection(path):
+    with lm_server() as lm, served(program(lm)) as server, connect(server) as connection:
+        two = b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n"
+        smuggled = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        connection.sendall(HEAD.replace(b"/v1/answer", path) + two + smuggled)
+        said = b""
+        while got := connection.recv(65_536):
+            said += got
+        assert not lm.calls
+    assert said.startswith(b"HTTP/1.1 400") and said.count(b"HTTP/1.1") == 1
+    assert b'"code":"two_lengths"' in said
+
+
 def test_a_redirect_tells_no_address():
     with lm_server() as lm, served(program(lm)) as server, connect(server) as connection:
         connection.sendall(b"GET /v1/program/?name=a HTTP/1.0\r\n\r\n")

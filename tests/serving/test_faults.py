@@ -8,6 +8,7 @@ import dspy
 import pytest
 
 from tests.lm_server import LMServer, lm_server
+from tests.serving.process import process
 from tests.serving.server import program, served
 from typedrag.core.errors import RetrievalError
 from typedrag.retrieval import BM25Retriever
@@ -52,6 +53,24 @@ def test_an_lm_that_was_gone_and_is_back_answers_again():
         assert [server.ask(f"How {n}?").status_code for n in range(3)] == [200] * 3
 
 
+def test_a_kept_reply_does_not_show_that_the_lm_is_back(tmp_path):
+    gone = threading.Event()
+    reply = lambda call: (401, "no such key") if gone.is_set() else None  # noqa: E731
+    arguments = ("--program", "direct_lm", "--breaker-failures", "1", "--breaker-seconds", "1")
+    with lm_server(reply=reply) as lm, process(lm, tmp_path, *arguments) as server:
+        assert [server.ask("Why?").status_code for _ in range(2)] == [200, 200]
+        assert len(lm.calls) == 1
+        gone.set()
+        assert server.ask("And this?").status_code == 503
+        time.sleep(1.1)
+        assert server.ask("Why?").status_code == 503  # the trial
+        assert len(lm.calls) == 3
+        gone.clear()
+        time.sleep(1.1)
+        assert [server.ask("Why?").status_code for _ in range(2)] == [200, 200]
+        assert len(lm.calls) == 4
+
+
 def test_an_index_that_cannot_be_searched_is_told_as_such():
     class Torn:
         def search(self, queries, k):
@@ -79,6 +98,6 @@ def test_nothing_is_left_of_questions_that_ended(sample_retriever):
     with lm_server() as lm, served(program(lm, "typed_rag", sample_retriever)) as server:
         for n in range(5):
             server.ask(f"Why does bread {n} rise?")
-        assert server.service.under_way == 0
+        assert server.under_way == 0
     assert len(dspy.settings.trace) == traced
     assert isinstance(lm, LMServer)

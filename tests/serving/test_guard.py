@@ -14,7 +14,7 @@ from typedrag.core.errors import InputError
 from typedrag.retrieval import BM25Retriever
 from typedrag.serving import monitoring
 from typedrag.serving.keys import KeyFile
-from typedrag.serving.middleware import SECURITY_HEADERS, RateLimiter
+from typedrag.serving.middleware import SECURITY_HEADERS
 
 SECRET = "sk-a-key-of-the-lm-0123456789"
 JSON = {"Content-Type": "application/json"}
@@ -28,7 +28,7 @@ def lines(monkeypatch):
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            found.append(json.loads(record.getMessage()))
+            found.append(json.loads(monitoring.JSONLines().format(record)))
 
     monkeypatch.setattr(monitoring.logger, "handlers", [Handler()])
     monkeypatch.setattr(monitoring.logger, "propagate", False)
@@ -42,6 +42,7 @@ def keyed(tmp_path, **limits) -> Iterator[tuple[Server, KeyFile, str]]:
     keys = KeyFile(tmp_path / "keys.json")
     key = keys.add("ann")
     with lm_server() as lm, served(program(lm), keys=keys.path, **limits) as server:
+        server.lm = lm
         yield server, keys, key
 
 
@@ -76,19 +77,6 @@ def test_a_key_asks_no_more_often_than_its_rate(tmp_path):
     assert set(checks) == {200}
     assert of_ann[-1].json()["error"]["code"] == "rate_limited"
     assert 1 <= int(of_ann[-1].headers["Retry-After"]) <= 20
-
-
-def test_a_bucket_fills_up_with_time():
-    now = 0.0
-    rates = RateLimiter(lambda: now, most=2)
-    assert [rates.wait("a", 2) for _ in range(3)] == [0, 0, 30]
-    now = 29.0
-    assert rates.wait("a", 2) == pytest.approx(1)
-    now = 30.0
-    assert rates.wait("a", 2) == 0
-    assert rates.wait("a", 2) == pytest.approx(30)
-    rates.wait("b", 2), rates.wait("c", 2)
-    assert rates.wait("a", 2) == 0  # forgotten
 
 
 def test_without_keys_a_name_from_elsewhere_is_not_answered():
@@ -204,14 +192,15 @@ def test_browsers_may_ask_from_named_origins_alone(tmp_path):
         assert asked.status_code == 401
 
 
-def test_a_request_has_the_id_that_it_brings_if_it_is_one():
+def test_a_request_has_an_id_of_the_servers_and_the_log_has_that_of_its_client_too(lines):
     with lm_server() as lm, served(program(lm)) as server:
-        for given, kept in (("abc-1.2_3", True), ("a b", False), ("x" * 65, False), ("<script>", False)):
+        for given in ("abc-1.2_3", "abc-1.2_3", "a b", "x" * 65, "<script>"):
             reply = server.client.post("/v1/answer", json={"question": " "}, headers={"X-Request-ID": given})
-            assert (reply.headers["X-Request-ID"] == given) == kept
-            assert reply.json()["error"]["request_id"] == reply.headers["X-Request-ID"]
+            assert reply.json()["error"]["request_id"] == reply.headers["X-Request-ID"] != given
         batch = server.client.post("/v1/answer/batch", json={"questions": [" "]}, headers={"X-Request-ID": "abc"})
-        assert batch.json()["answers"][0]["error"]["request_id"] == "abc"
+        assert batch.json()["answers"][0]["error"]["request_id"] == batch.headers["X-Request-ID"]
+    assert [line["client_request_id"] for line in lines] == ["abc-1.2_3"] * 2 + [""] * 3 + ["abc"]
+    assert len({line["request_id"] for line in lines}) == 6
 
 
 def test_the_log_has_a_line_for_each_request(tmp_path, lines, sample_retriever):
@@ -219,7 +208,8 @@ def test_the_log_has_a_line_for_each_request(tmp_path, lines, sample_retriever):
     key = keys.add("ann")
     with lm_server() as lm, served(program(lm, "typed_rag", sample_retriever), keys=keys.path) as server:
         ask = {"json": {"question": QUESTION}, "headers": {**bearer(key), "X-Request-ID": "r1"}}
-        usage = server.client.post("/v1/answer", **ask).json()["usage"]
+        first = server.client.post("/v1/answer", **ask)
+        usage = first.json()["usage"]
         ask["headers"]["Accept"] = "text/event-stream"
         assert "event: answer" in server.client.post("/v1/answer", **ask).text
         while len(lines) < 2:  # it is written when the whole reply is sent
@@ -229,20 +219,26 @@ def test_the_log_has_a_line_for_each_request(tmp_path, lines, sample_retriever):
     whole, streamed, unknown, other = sorted(lines, key=lambda line: line["status"])  # as they ended: in any order
     for line in (whole, streamed):
         assert line["time"] and line["seconds"] > 0
-        about = {name: line[name] for name in line if name not in ("time", "seconds")}
+        about = {name: line[name] for name in line if name not in ("time", "seconds", "request_id")}
         assert about == {
-            "request_id": "r1",
+            "level": "info",
+            "logger": "typedrag.requests",
+            "message": "request",
+            "client_request_id": "r1",
             "method": "POST",
             "path": "/v1/answer",
             "status": 200,
+            "address": "127.0.0.1",
             "key": "ann",
             "program": "typed_rag",
             "type": "reason",
             "lm_calls": usage["lm_calls"],
             "tokens": usage["prompt_tokens"] + usage["completion_tokens"],
+            "dollars": None,
             "fallback": False,
             "error": "",
         }
+    assert first.headers["X-Request-ID"] in (whole["request_id"], streamed["request_id"])
     assert (unknown["status"], unknown["path"], unknown["key"], unknown["error"]) == (401, "", "", "invalid_api_key")
     assert (other["status"], other["path"], other["error"]) == (404, "/v1/program", "no_such_program")
     assert key not in json.dumps(lines) and "bread" not in json.dumps(lines)
@@ -265,7 +261,7 @@ def test_a_stream_that_ends_in_an_error_or_without_its_client_is_logged_so(lines
     with lm_server(reply=reply) as lm, served(program(lm, "typed_rag", sample_retriever)) as server:
         headers = {"Accept": "text/event-stream", "X-Request-ID": "r1"}
         said = server.client.post("/v1/answer", json={"question": QUESTION}, headers=headers).text
-        assert "event: error" in said and '"request_id": "r1"' in said
+        assert "event: error" in said and '"request_id": "' in said
     assert lines[0]["error"] == "lm_failed"
     with lm_server(seconds=1) as lm, served(program(lm)) as server, pytest.raises(httpx.ReadTimeout):
         httpx.post(f"{server.url}/v1/answer", json={"question": "Why?"}, timeout=0.2)

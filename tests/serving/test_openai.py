@@ -1,6 +1,7 @@
 import asyncio
 import json
 import time
+from unittest.mock import ANY
 
 import openai
 import pytest
@@ -137,7 +138,10 @@ def test_models_are_the_programs_that_are_served(sample_retriever):
         ({"messages": []}, "invalid_request"),
         ({"messages": [{"role": "system", "content": "Be brief."}]}, "invalid_request"),
         ({"messages": [{"role": "user", "content": None}]}, "invalid_question"),
-        ({"messages": [{"role": "user", "content": "Why?"}], "n": 2}, "unsupported"),
+        ({"messages": [{"role": "user", "content": "Why?"}], "n": 2}, "invalid_request"),
+        ({"messages": CHAT, "response_format": {"type": "json_object"}}, "invalid_request"),
+        ({"messages": CHAT, "tool_choice": "required"}, "invalid_request"),
+        ({"messages": CHAT, "tool_choice": {"type": "function", "function": {"name": "f"}}}, "invalid_request"),
         ({"messages": [{"role": "user", "content": "Why?"}], "n": 0}, "invalid_request"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
@@ -149,9 +153,11 @@ def test_models_are_the_programs_that_are_served(sample_retriever):
 )
 def test_what_cannot_be_answered_is_refused_in_openai_s_shape(body, code):
     with lm_server() as lm, served(program(lm)) as server:
-        with pytest.raises(openai.UnprocessableEntityError) as failure:
+        with pytest.raises(openai.BadRequestError) as failure:
             client(server).chat.completions.create(**{"model": "direct_lm", **body})
-        assert failure.value.code == failure.value.type == code
+        assert (failure.value.code, failure.value.type) == (code, "invalid_request_error")
+        *_, field = body  # the last one is wrong, or the question that it holds
+        assert failure.value.param is None or failure.value.param.startswith(field)
         assert not lm.calls
 
 
@@ -174,7 +180,8 @@ def test_half_of_a_surrogate_pair_is_refused_in_openai_s_shape(body, place):
         refused = server.client.post("/v1/chat/completions", content=json.dumps(body), headers=headers)
         assert not lm.calls
     error = refused.json()["error"]
-    assert (refused.status_code, error["code"], error["type"]) == (422, "invalid_request", "invalid_request")
+    assert (refused.status_code, error["code"], error["type"]) == (400, "invalid_request", "invalid_request_error")
+    assert error["param"] == place
     assert error["message"].startswith(f"{place}: ") and "half of a surrogate pair" in error["message"]
 
 
@@ -187,8 +194,28 @@ def test_an_lm_that_fails_amid_a_stream_ends_it_in_an_error(sample_retriever):
             list(ask(server, stream=True))
         with pytest.raises(openai.InternalServerError) as plain:
             ask(server)
+        raw = server.client.post("/v1/chat/completions", json={"messages": CHAT[:2], "stream": True})
     assert failure.value.code == plain.value.code == "lm_failed"
+    assert (failure.value.type, failure.value.body["request_id"]) == ("server_error", ANY)
+    *_, last, done = raw.text.strip().split("\n\n")
+    assert json.loads(last.removeprefix("data: "))["error"]["request_id"] == raw.headers["X-Request-ID"]
+    assert done == "data: [DONE]"
     assert "/srv" not in f"{failure.value} {plain.value} {plain.value.body}"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_that_was_cut_off_says_so(stream):
+    with lm_server(reply=reply, finish_reason="length") as lm, served(program(lm)) as server:
+        made = ask(server, stream=stream)
+        reasons = [c.choices[0].finish_reason for c in (made if stream else [made]) if c.choices]
+    assert reasons[-1] == "length"
+
+
+def test_what_asks_for_text_without_tools_is_answered():
+    with lm_server(reply=reply) as lm, served(program(lm)) as server:
+        tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
+        made = ask(server, tools=[tool], tool_choice="auto", response_format={"type": "text"}, n=1)
+    assert made.choices[0].message.content.endswith(ANSWER)
 
 
 def test_earlier_turns_make_the_question_stand_alone():
@@ -247,7 +274,7 @@ def test_a_client_that_leaves_amid_a_stream_ends_the_question():
         while not lm.left and time.monotonic() < end:
             time.sleep(0.05)
         assert lm.left == 1
-        assert server.service.under_way == 0
+        assert server.under_way == 0
 
 
 @pytest.mark.parametrize("stream", [False, True])

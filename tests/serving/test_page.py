@@ -282,7 +282,7 @@ def test_a_question_is_stopped(page):
     page.at("#stop").click()
     wait_for(page.browser, lambda: page.text(".status") == "Stopped")
     assert page.focused() == page.at("#send")
-    wait_for(page.browser, lambda: page.server.service.under_way == 0 and page.lm.left == 1)
+    wait_for(page.browser, lambda: page.server.under_way == 0 and page.lm.left == 1)
     assert 0 < len(page.text(".answer .text")) < len(ANSWER)
     assert not page.at(".sources").is_displayed()
     assert page.text(".tree .state").endswith("not finished")
@@ -332,7 +332,7 @@ def test_too_many_questions_are_refused_in_words_and_asked_again(page):
     others = [threading.Thread(target=page.server.ask, args=(f"Why {n}?",)) for n in range(2)]
     for other in others:
         other.start()
-    wait_for(page.browser, lambda: page.server.service.under_way == 2)
+    wait_for(page.browser, lambda: page.server.under_way == 2)
     page.ask()
     assert page.text(".problem") == "Too many questions wait for an answer; ask again later."
     assert re.fullmatch(r"It is worth asking again in \d+ seconds?\.", page.text(".advice"))

@@ -10,8 +10,9 @@ OK = {"server": "ok", "index": "ok", "lm": "ok"}
 
 def test_a_server_whose_index_and_lm_answer_is_ready(sample_retriever):
     with lm_server() as lm, served(program(lm, "typed_rag", sample_retriever), program(lm)) as server:
-        reply = server.client.get("/readyz")
-        assert not lm.calls
+        reply, again = server.client.get("/readyz"), server.client.get("/readyz")
+        assert len(lm.calls) == 2  # one for each program
+    assert again.status_code == 200
     assert (reply.status_code, reply.json()) == (200, {"status": "ready", "parts": OK})
 
 
@@ -23,6 +24,16 @@ def test_an_lm_that_is_gone_is_named_and_nothing_else_is_told(sample_retriever):
         assert server.client.get("/healthz").status_code == 200
     assert reply.status_code == 503
     assert reply.json() == {"status": "not_ready", "parts": {**OK, "lm": "unavailable"}}
+
+
+def test_an_lm_that_refuses_the_key_of_answers_is_not_ready_and_one_that_hides_its_list_is():
+    """As behind a gateway: only a call like those of questions shows that they will be answered."""
+    with lm_server(reply=lambda call: (401, "no such key")) as lm, served(program(lm)) as server:
+        assert server.client.get("/readyz").json()["parts"]["lm"] == "unavailable"
+    with lm_server() as lm, served(program(lm)) as server:
+        lm.models = 403
+        assert server.client.get("/readyz").status_code == 200
+        assert len(lm.calls) == 1
 
 
 class Unsearchable:
@@ -53,7 +64,8 @@ def test_what_was_seen_is_kept_for_probes_that_follow():
 
 
 def test_while_the_breaker_refuses_all_it_is_not_ready():
-    with lm_server(reply=lambda call: (503, "gone")) as lm, served(program(lm), breaker_failures=1) as server:
+    reply = lambda call: (503, "gone") if call.wanted else None  # noqa: E731
+    with lm_server(reply=reply) as lm, served(program(lm), breaker_failures=1) as server:
         assert server.client.get("/readyz").status_code == 200
         server.ask("Why?")
         reply = server.client.get("/readyz")
@@ -68,7 +80,7 @@ def test_a_server_that_is_being_stopped_is_not_ready():
         asking.start()
         while not lm.calls:
             asyncio.run(asyncio.sleep(0.01))
-        server.service.stopping = True
+        server.service.admission.stopping = True
         reply = server.client.get("/readyz")
         assert server.ask("Why not?").json()["error"]["code"] == "stopping"
         go_on.set()

@@ -177,6 +177,9 @@ def test_sighup_opens_folders_anew(sample_index, tmp_path):
         server.process.send_signal(signal.SIGHUP)
         server.wait_for("program mine is served anew")
         second = server.ask("Why does bread rise?").json()
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for("program mine is served anew", 2)
+        assert lm.asked("answer").count(EXAMPLE) == 3  # the second trial is not answered from the reply to the first
         (folder / "program.json").write_text("{}")
         server.process.send_signal(signal.SIGHUP)
         server.wait_for("program mine is not served anew (refused)")

@@ -1,8 +1,13 @@
+import asyncio
 import signal
 import sqlite3
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from mcp import Client
+from mcp_types import CallToolResult
 
 from tests.lm_server import LMServer, lm_server, words
 from tests.serving.process import process
@@ -36,7 +41,7 @@ def test_sigterm_loses_no_answer_under_way(tmp_path):
         assert [reply.result().status_code for reply in replies] == [200] * 32
         assert (late.status_code, late.json()["error"]["code"]) == (503, "stopping")
         assert server.wait() == 143
-    assert server.said[-1] == "Terminated" and not any("Traceback" in line for line in server.said)
+    assert server.said[-1] == "Terminated" and not [line for line in server.said if "Traceback" in line]
 
 
 def test_sigterm_lets_a_stream_come_to_its_end(tmp_path):
@@ -51,6 +56,34 @@ def test_sigterm_lets_a_stream_come_to_its_end(tmp_path):
             server.process.send_signal(signal.SIGTERM)
             *_, last = events
         assert last == "event: answer"
+        assert server.wait() == 143
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_sigterm_lets_an_agent_have_its_answer_and_the_list_of_tools_behind_it(tmp_path, mode):
+    """Of the last two protocols; an agent of the newest asks for the tools once it has the answer."""
+    go_on = threading.Event()
+
+    async def ask(url: str) -> tuple[CallToolResult, list[str]]:
+        async with Client(f"{url}/mcp", mode=mode) as client:
+            result = await client.call_tool("ask", {"question": "Why?"})
+            return result, [tool.name for tool in (await client.list_tools()).tools]
+
+    with (
+        lm_server(reply=lambda call: go_on.wait(60) and None) as lm,
+        process(lm, tmp_path, *ARGUMENTS) as server,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        asking = pool.submit(lambda: asyncio.run(ask(server.url)))
+        wait_for_calls(lm, 1)
+        server.process.send_signal(signal.SIGTERM)
+        while (stopping := server.client.get("/readyz")).status_code == 200:
+            pass
+        assert stopping.headers["Connection"] == "close"
+        go_on.set()
+        result, tools = asking.result()
+        assert not result.is_error and result.structured_content["answer"]
+        assert tools == ["ask", "search"]
         assert server.wait() == 143
 
 

@@ -221,9 +221,8 @@ def serve(
     from typedrag.serving.index_server import open_index
 
     settings = read_settings(serve_command.given_settings(values, limits), IndexSettings)
-    folder = index or default_index()
-    opening = partial(open_index, retriever, folder, settings)
-    name = f"{folder.name} by {retriever}"
+    opening = partial(open_index, retriever, index, settings)
+    name = f"{(index or default_index()).name} by {retriever}"
     serve_command.listen(name, opening, settings, workers=workers, host=host, port=port)
 
 

@@ -46,7 +46,8 @@ RARE = frozenset(
     "teacher-api-base scorer-api-base timeout no-cache path subset field split test-limit seed metric-option only "
     "retry-failed replies register tracking tracking-uri tracing calls-in-flight executor workers max-lm-calls "
     "max-tokens-spent max-minutes max-failures origins read-seconds breaker-failures breaker-seconds registry-seconds "
-    "drain lm-calls question-tokens body-bytes batch running log-questions standalone page retries "
+    "parallel keep-alive tls-cert tls-key drain lm-calls question-tokens body-bytes batch running log-questions "
+    "standalone page retries "
     "validation-share test-share passage-words query-prompt passage-prompt approximate k1 b metadata skip-bad "
     "annotation-temperature top-p superior".split()
 )

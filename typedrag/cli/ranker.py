@@ -50,6 +50,9 @@ def pools(
         Literal["golden", "predicted", "none"],
         "Sub-aspects to search for: the dataset's, those that an LM names, or the question alone.",
     ] = "golden",
+    candidates: Annotated[
+        Path | None, "A candidate file of RichRAG's authors for --dataset richrag, instead of a search."
+    ] = None,
     merge: Annotated[
         Literal["turns", "fusion"],
         "Order of a pool: the first passages of all sub-aspects in turn, or reciprocal rank fusion.",
@@ -71,7 +74,7 @@ def pools(
     --replies as they come: after an interruption, the same command asks only for the missing ones.
     """
     from typedrag.datasets.dataset import load_dataset, sample
-    from typedrag.datasets.richrag import write_pools
+    from typedrag.datasets.richrag import read_candidates, write_pools
     from typedrag.lms.lm import open_lm, use_lm
     from typedrag.lms.replies import use_reply_store
     from typedrag.optimizers.list_ranker import pools as making
@@ -84,8 +87,12 @@ def pools(
         loaded = load_dataset(dataset, path, **loading)
         examples = loaded.split(split)
         drawn = sample(examples, limit or len(examples))
-        searched = open_retriever(retriever, index)
-        if making.has_sub_answers(drawn):
+        if candidates and not making.has_sub_answers(drawn):
+            raise InputError(f"the questions of {dataset} have no sub_answers", "Leave out --candidates")
+        if candidates:
+            built = list(making.pools_from_candidates(drawn, read_candidates(candidates), limit=pool_limit or None))
+        elif making.has_sub_answers(drawn):
+            searched = open_retriever(retriever, index)
             known: dict[str, list[str]] = {}
             if aspects == "golden":
                 known = making.golden_aspects(drawn)
@@ -100,6 +107,7 @@ def pools(
             raise InputError(problem, "Leave out --aspects and --merge")
         else:
             scale = making.find_scale(loaded.examples)
+            searched = open_retriever(retriever, index)
             built = list(making.pools_from_labels(drawn, searched, scale, depth=top_k, missed=missed))
         if left_out := len(drawn) - len(built):
             say(f"{left_out} of {len(drawn)} questions have no relevant passage there, and make no pool")
@@ -126,6 +134,22 @@ def _predict_aspects(examples: Sequence[dspy.Example], program: str, threads: in
     if unread := sum(not aspects for aspects in named.values()):
         say(f"the sub-aspects of {unread} of {len(examples)} questions cannot be read: they are searched for alone")
     return named
+
+
+@options.command(name="import", group=command)
+def import_(
+    checkpoint: Path,
+    *,
+    base: Annotated[str, "The T5 that it was trained from: a folder, or a name on the hub."] = "google/flan-t5-base",
+    out: Annotated[Path, click.Path(path_type=Path, file_okay=False), "Folder of the ranker."],
+) -> None:
+    """Make a list ranker of CHECKPOINT, the model.safetensors of RichRAG's authors; `list:OUT` is then a reranker."""
+    from typedrag.retrieval.list_ranker import import_list_ranker
+    from typedrag.retrieval.local_models import loading
+
+    with loading(f"the ranker of {checkpoint}"):
+        import_list_ranker(checkpoint, base).save(out)
+    click.echo(f"list:{out}")
 
 
 @options.command(

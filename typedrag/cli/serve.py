@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -12,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import click
-from pydantic import Field, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from typedrag.cli import options
+from typedrag.cli.options import chosen
 from typedrag.cli.terminal import draw_table, is_quiet, log_to_stderr, say
 from typedrag.core.errors import InputError
 from typedrag.serving.settings import HTTPLimits, Limits, Settings, read_settings
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 OldLimits = Annotated[
     dict[str, Any], options.Hidden(), "--limit", "Former spelling of the limits: --limit queue=512 is --queue 512."
 ]
-Host = Annotated[str, "Address to listen at."]
+Host = Annotated[str, "Address to listen at; unix:FILE is a socket."]
 Port = Annotated[int, Field(ge=0, le=65535), "0 takes any that is free."]
 Workers = Annotated[PositiveInt, "Processes, each with the limits by itself."]
 
@@ -49,12 +51,38 @@ def _program_options() -> list[click.Option]:
         make("served__reranker", str | None, "Reranker, instead of the program's.", ["--reranker"]),
         make("served__retriever", str | None, "Retriever, instead of the program's.", ["--retriever"]),
         make("served__options", dict[str, Any], "Set an option of the programs.", ["-o", "--option"]),
+        make("served__top_k", PositiveInt | None, "Passages retrieved per query.", ["-k", "--top-k"]),
+        make("served__temperature", NonNegativeFloat | None, "Temperature of the LM.", ["--temperature"]),
+        make("served__max_tokens", PositiveInt | None, "Tokens that the LM may write in a call.", ["--max-tokens"]),
+        make("served__no_cache", bool, "Keep no replies of the LM, and answer from none.", ["--no-cache"]),
     ]
 
 
 def settings_options(model: type[Limits] | type[HTTPLimits]) -> list[click.Option]:
-    """The options of a server's settings and limits."""
-    return options.field_options(model, *model.model_fields)
+    """The options of a server's settings and limits, and of the file that may hold all options."""
+    about = "YAML file of these options by their names, such as queue: 512; options and variables override it."
+    file = click.Option(
+        ["--config"], help=about, type=click.Path(path_type=Path), is_eager=True, expose_value=False,
+        callback=_read_defaults,
+    )  # fmt: skip
+    return [file, *options.field_options(model, *model.model_fields)]
+
+
+def _read_defaults(context: click.Context, _: click.Parameter, file: Path | None) -> None:
+    if file is None:
+        return
+    from typedrag.experiments.config_file import read_yaml
+
+    known = {options.flag_name(option): option for option in context.command.params if not option.is_eager}
+    defaults: dict[str, Any] = {}
+    for name, value in read_yaml(file).items():
+        option = known.get(name.replace("_", "-"))
+        if not isinstance(option, click.Option):
+            raise InputError(f"{file}: there is no option --{name}", "See --help-all")
+        if isinstance(value, dict):
+            value = [f"{key}={json.dumps(inner)}" for key, inner in value.items()]
+        defaults[str(option.name)] = [value] if option.multiple and not isinstance(value, list) else value
+    context.default_map = defaults
 
 
 def given_settings(values: dict[str, Any], limits: dict[str, Any]) -> dict[str, Any]:
@@ -75,11 +103,15 @@ def listen(
     serve(name, opening, settings, host=host, port=port, workers=workers, report=say, prepare=prepare)
 
 
-def _program_specs(specs: Sequence[str], api_base: str | None, **alike: Any) -> list[ProgramSpec]:
+def _program_specs(
+    specs: Sequence[str], options: dict[str, Any], top_k: int | None, *, no_cache: bool | None, **how: Any
+) -> list[ProgramSpec]:
     """The programs to serve; those that clients could not tell apart are refused, such as two folders `program`."""
     from typedrag.serving.programs import ProgramSpec
 
-    sources = [ProgramSpec(spec, lm_settings=options.chosen(api_base=api_base), **alike) for spec in specs]
+    alike = {name: how.pop(name) for name in ("index", "lm", "reranker", "retriever")}
+    alike["lm_settings"] = chosen(**how, cache=False if no_cache else None)
+    sources = [ProgramSpec(spec, options={**options, **chosen(top_k=top_k)}, **alike) for spec in specs]
     for name, times in Counter(source.name for source in sources).items():
         if times > 1 or not name:
             problem = f"{times} programs are called '{name}'" if name else "a program has an empty name"
@@ -172,9 +204,10 @@ def add(
     name: str,
     *,
     rate: Annotated[PositiveInt | None, "Requests per minute. Default: the server's --rate."] = None,
+    daily_tokens: Annotated[PositiveInt | None, "LM tokens per day. Default: the server's --daily-tokens."] = None,
 ) -> None:
     """Make a key for NAME and print it; it cannot be shown again."""
-    key = ctx.obj.add(name, rate)
+    key = ctx.obj.add(name, rate, daily_tokens)
     say(f"This is the key of '{name}', shown this once. It is let in by: typedrag serve --keys {ctx.obj.path}")
     click.echo(key)
 
@@ -186,8 +219,11 @@ def list_keys(ctx: click.Context) -> None:
     entries = file.read()
     if not entries:
         return say("there is no key: typedrag keys add NAME")
-    rows = [[key.name, str(key.rate or "server's"), f"{key.created:%Y-%m-%d}"] for key in entries]
-    return draw_table(["name", "requests a minute", "created"], rows, left=["created"])
+    rows = [
+        [key.name, *(str(limit or "server's") for limit in (key.rate, key.daily_tokens)), f"{key.created:%Y-%m-%d}"]
+        for key in entries
+    ]
+    return draw_table(["name", "requests a minute", "tokens a day", "created"], rows, left=["created"])
 
 
 @options.command(group=keys)

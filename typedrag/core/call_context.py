@@ -74,6 +74,8 @@ class CallContext(NamedTuple):  # it is copied at each step, which takes a datac
     """Seconds for each try of an LM call, in the place of the LM's own."""
     replies: list[str] | None = None
     """The keys of the kept replies of a step, to be forgotten if none can be read."""
+    fresh: bool = False
+    """True if no kept reply may answer an LM call."""
     request: Any = None
     """The server's line in its log, of the request that first asked the question."""
 

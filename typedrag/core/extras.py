@@ -13,7 +13,9 @@ PACKAGES = {
     "documents": ("bs4", "lxml", "mammoth", "pptx", "pypdfium2", "spellchecker", "trafilatura"),
     "embedded": ("xllamacpp",),
     "vllm": ("vllm",),
-    "evaluate": tuple("bert_score datasets dateutil ir_measures nltk rouge_score scipy sklearn text_to_num".split()),
+    "evaluate": tuple(
+        "bert_score datasets dateutil ir_measures nltk rouge rouge_score scipy sklearn text_to_num".split()
+    ),
     "milvus": ("pymilvus",),
     "pyserini": ("pyserini",),
     "mlflow": ("mlflow",),

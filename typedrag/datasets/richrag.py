@@ -11,7 +11,15 @@ from pydantic import BeforeValidator, Field, model_validator
 from typedrag.core.errors import InputError
 from typedrag.core.records import Passage, Reference
 from typedrag.datasets import reading
-from typedrag.datasets.dataset import Dataset, build_dataset, example, make_id, official_splits, text_hash
+from typedrag.datasets.dataset import (
+    Dataset,
+    build_dataset,
+    example,
+    given_splits,
+    make_id,
+    official_splits,
+    text_hash,
+)
 from typedrag.datasets.reading import Entry, Id, Layout, Text, choose_subsets, misfit, parse, read_rows
 from typedrag.files.text_files import write_text
 
@@ -40,7 +48,7 @@ def load_richrag(path: Path | None = None, subset: str | None = None) -> Dataset
     """Read a data file of RichRAG's authors, as their code reads it: `wikipassageqa_…_test.…jsonl` and the like.
 
     `aspects` are the sub-aspects, without the question that some files write before each, and `sub_answers` the
-    answers to them. The only reference is the whole answer. `subset` is the part that a file's name says.
+    answers to them. The only reference is the whole answer. `subset` and split are the part that a file's name says.
 
     Args:
         path: A .jsonl file whose name holds train, dev or test, or a folder with at most one such file for each.
@@ -74,7 +82,34 @@ def load_richrag(path: Path | None = None, subset: str | None = None) -> Dataset
             sub_answers=tuple(row.subas),
         )
 
-    return build_dataset("richrag", rows(), to_example, source=str(path))
+    dataset = build_dataset("richrag", rows(), to_example, source=str(path))
+    return replace(dataset, splits=given_splits(dataset.examples, "subset"))
+
+
+class _Document(Layout):
+    text: Text
+    title: str = ""
+    section: str = ""
+
+    @property
+    def heading(self) -> str:
+        return f"{self.title}: {self.section}" if self.section else self.title
+
+
+class _Candidate(Layout):
+    doc: _Document
+    subqs: list[Text]
+
+
+class CandidateRow(Layout):
+    """A question of a candidate file of RichRAG's authors: its passages, each with the sub-aspects it was found for."""
+
+    question: Text
+    passages: Annotated[list[_Candidate], Field(min_length=1)]
+
+
+def read_candidates(path: Path) -> Iterator[CandidateRow]:
+    return (parse(CandidateRow, entry) for entry in read_rows(path))
 
 
 DOMAINS = (

@@ -8,40 +8,28 @@ from typing import TYPE_CHECKING, Any
 from typedrag.core.extras import name_missing_extras
 
 if TYPE_CHECKING:
-    from typedrag.experiments.batch import AskedQuestion as AskedQuestion
-    from typedrag.experiments.batch import Outcome as Outcome
-    from typedrag.experiments.batch import answer_questions as answer_questions
-    from typedrag.experiments.batch import read_question_file as read_question_file
-    from typedrag.experiments.batch import read_questions as read_questions
-    from typedrag.experiments.config import EvaluationConfig as EvaluationConfig
-    from typedrag.experiments.config_file import read_config as read_config
-    from typedrag.experiments.evaluate import run_evaluation as run_evaluation
-    from typedrag.experiments.results import MetricResult as MetricResult
-    from typedrag.experiments.results import QuestionResult as QuestionResult
-    from typedrag.experiments.results import Run as Run
-    from typedrag.experiments.results import read_run as read_run
-    from typedrag.experiments.tracking.scorers import as_scorer as as_scorer
+    from typedrag.experiments.batch import AskedQuestion, Outcome, answer_questions, read_question_file, read_questions
+    from typedrag.experiments.config import EvaluationConfig
+    from typedrag.experiments.config_file import read_config
+    from typedrag.experiments.evaluate import run_evaluation
+    from typedrag.experiments.results import MetricResult, QuestionResult, Run, read_run
+    from typedrag.experiments.tracking.scorers import as_scorer
 
 # Imported at first use: reading a run need not wait for DSPy, nor asking questions for MLflow.
 _HOMES = {
-    "AskedQuestion": "batch",
+    **dict.fromkeys("AskedQuestion Outcome answer_questions read_question_file read_questions".split(), "batch"),
+    **dict.fromkeys(("MetricResult", "QuestionResult", "Run", "read_run"), "results"),
     "EvaluationConfig": "config",
-    "MetricResult": "results",
-    "Outcome": "batch",
-    "QuestionResult": "results",
-    "Run": "results",
-    "answer_questions": "batch",
-    "as_scorer": "tracking.scorers",
-    "run_evaluation": "evaluate",
     "read_config": "config_file",
-    "read_question_file": "batch",
-    "read_questions": "batch",
-    "read_run": "results",
+    "run_evaluation": "evaluate",
+    "as_scorer": "tracking.scorers",
 }
-
-__all__ = sorted(_HOMES)
-
 _MOVED = {"CompileConfig": "typedrag.optimizers.compile", "run_compile": "typedrag.optimizers.compile"}
+
+__all__ = [
+    "AskedQuestion", "EvaluationConfig", "MetricResult", "Outcome", "QuestionResult", "Run", "answer_questions",
+    "as_scorer", "read_config", "read_question_file", "read_questions", "read_run", "run_evaluation",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,7 @@
 """Evaluate programs: answers and judgments are written as they come, and never made twice."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from typedrag.lms.cost import CostTracker, Spending, track_cost
 from typedrag.lms.lm import use_lm
 from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.metrics.objective import missing_input
-from typedrag.programs import Program
 from typedrag.runs import AnyOf, MaxFailures, Outcome, Progress, Result, RunFolder, Stopper, is_run, read_folder, work
 from typedrag.runs.folder import exists_error
 
@@ -90,84 +89,60 @@ def run_evaluation(
     if not all(map(is_run, folders.values())):
         parts.check_measurable()
     check_store(config.tracking, parts.redactor)
-    threads, calls, limits = config.threads, config.calls_in_flight, config.caps.stopper()
+    limits, threads, calls = caps.stopper(), config.threads, config.calls_in_flight
+
+    def make_run(program_config: ProgramConfig, workers: int) -> Evaluated:
+        folder, source = folders[program_config.name], parts.source(program_config)
+        answers = source if isinstance(source, AnswersFile) else None
+        program = None if answers else parts.program(program_config)  # first, so that a refusal leaves no folder
+        metrics = parts.metrics
+        tracker = Tracker(config.tracking, parts.redactor, on_notice)
+        with open_run(parts, program_config, folder, resume=resume) as held, ExitStack() as stack:
+            if retry_failed and (again := held.store.forget_failures()):
+                on_notice(f"{again} failed answers and judgments are made again")
+            if answers:
+                answers.fill(held.store, parts.examples)
+            before = restore_run(held.store.read(), folder)
+            begin_run(tracker, before, held.store.note)
+            others = account.spent + before.spent.times(-1)
+            estimator = Estimator(before.planned, caps, lambda words: on_notice(f"{before.name}: {words}"), others)
+            if not before.questions and (earlier := find_earlier_run(folder, before.settings)):
+                estimator.report(earlier[1], f"as {earlier[0]}")
+
+            def show(progress: Progress) -> None:
+                on_progress(progress)
+                estimator.update(progress.done, lambda: results.read_records(folder)[1])
+
+            executor: Executor = LocalExecutor(program, metrics)
+            stopped = "a fault ended it"
+            try:
+                if program and workers:
+                    job = ProgramJob.of(parts, program_config)
+                    pool = RayPool(job, workers, threads=threads, calls=calls, replies=replies)
+                    executor = stack.enter_context(closing(pool))
+                else:
+                    stack.enter_context(use_reply_store(replies))
+                with trace_calls(tracker):
+                    stopped = answer_and_judge(
+                        parts, executor, held, parts.examples, name=before.name, account=account, tracker=tracker,
+                        stop=limits, on_progress=show,
+                    ).stopped  # fmt: skip
+            finally:
+                stack.close()
+                run = restore_run(held.store.read(), folder)
+                summary = results.summarize(run, metrics)
+                log_run(tracker, run, summary, stopped)
+                write_json(folder / RESULTS, summary.to_dict())
+        return Evaluated(run, summary, stopped)
+
     with connect(config.executor, config.workers, threads=threads, calls=calls) as workers:
         for program in config.programs:
-            evaluated = _make_run(
-                parts, program, folders[program.name], account, limits, replies, workers,
-                resume=resume, retry_failed=retry_failed, on_progress=on_progress, on_notice=on_notice,
-            )  # fmt: skip
+            evaluated = make_run(program, workers)
             yield evaluated
             if reason := limits(Progress(spent=account.spent)):
                 if evaluated.stopped or program is not config.programs[-1]:
                     on_notice(f"{reason}; what is done is kept")
                 return
-
-
-def _make_run(
-    parts: Resources,
-    config: ProgramConfig,
-    folder: Path,
-    account: CostTracker,
-    limits: Stopper,
-    replies: Path,
-    workers: int,
-    *,
-    resume: bool,
-    retry_failed: bool,
-    on_progress: Callable[[Progress], None],
-    on_notice: Callable[[str], None],
-) -> Evaluated:
-    source = parts.source(config)
-    answers = source if isinstance(source, AnswersFile) else None
-    program = None if answers else parts.program(config)  # first, so that a refusal leaves no folder
-    metrics = parts.metrics
-    tracker = Tracker(parts.config.tracking, parts.redactor, on_notice)
-    with open_run(parts, config, folder, resume=resume) as held:
-        if retry_failed and (again := held.store.forget_failures()):
-            on_notice(f"{again} failed answers and judgments are made again")
-        if answers:
-            answers.fill(held.store, parts.examples)
-        before = restore_run(held.store.read(), folder)
-        begin_run(tracker, before, held.store.note)
-        others = account.spent + before.spent.times(-1)
-        estimator = Estimator(
-            before.planned, parts.config.caps, lambda words: on_notice(f"{before.name}: {words}"), others
-        )
-        if not before.questions and (earlier := find_earlier_run(folder, before.settings)):
-            estimator.report(earlier[1], f"as {earlier[0]}")
-
-        def show(progress: Progress) -> None:
-            on_progress(progress)
-            estimator.update(progress.done, lambda: results.read_records(folder)[1])
-
-        stopped = "a fault ended it"
-        try:
-            with _executor(parts, config, program, replies, workers) as executor, trace_calls(tracker):
-                stopped = answer_and_judge(
-                    parts, executor, held, parts.examples, name=before.name, account=account, tracker=tracker,
-                    stop=limits, on_progress=show,
-                ).stopped  # fmt: skip
-        finally:
-            run = restore_run(held.store.read(), folder)
-            summary = results.summarize(run, metrics)
-            log_run(tracker, run, summary, stopped)
-            write_json(folder / RESULTS, summary.to_dict())
-    return Evaluated(run, summary, stopped)
-
-
-@contextmanager
-def _executor(
-    parts: Resources, config: ProgramConfig, program: Program | None, replies: Path, workers: int
-) -> Iterator[Executor]:
-    """The executor of a run, with the replies of its LMs kept; this process for answers made elsewhere."""
-    if program is None or not workers:
-        with use_reply_store(replies):
-            yield LocalExecutor(program, parts.metrics)
-        return
-    threads, calls, job = parts.config.threads, parts.config.calls_in_flight, ProgramJob.of(parts, config)
-    with closing(RayPool(job, workers, threads=threads, calls=calls, replies=replies)) as pool:
-        yield pool
 
 
 def open_run(

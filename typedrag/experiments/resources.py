@@ -84,20 +84,20 @@ class Resources:
         if isinstance(source, AnswersFile):
             return
         source.check(configured_options(program, source))
-        retrieval.check_retriever(search_spec(program, source))
+        retrieval.check_retriever(configured_retriever(program, source))
         retrieval.check_reranker(reranker_spec(program, source))
 
     def check_index(self, program: ProgramConfig) -> None:
         source = self.source(program)
         if source.retrieves:
-            retrieval.check_index(search_spec(program, source), self.config.index)
+            retrieval.check_index(configured_retriever(program, source), self.config.index)
 
     def index_fingerprint(self, program: ProgramConfig) -> str:
         return str(self.retriever(program).identity["index"]) if self.source(program).retrieves else ""
 
     def retriever_spec(self, program: ProgramConfig) -> str:
         """The spec by which a program's passages are searched; of an index elsewhere how it is, not its address."""
-        spec = search_spec(program, self.source(program))
+        spec = configured_retriever(program, self.source(program))
         return str(self.retriever(program).identity.get("retriever", "bm25")) if brings_index(spec) else spec
 
     @cached_property
@@ -203,7 +203,7 @@ class Resources:
 
     def retriever(self, program: ProgramConfig) -> IndexRetriever:
         source = self.source(program)
-        spec, bm25 = search_spec(program, source), bm25_settings(program, source)
+        spec, bm25 = configured_retriever(program, source), bm25_settings(program, source)
         key = (spec, tuple(sorted(bm25.items())))
         if key not in self._retrievers:
             self._retrievers[key] = retrieval.open_retriever(spec, self.config.index, bm25)
@@ -335,17 +335,17 @@ def configured_options(program: ProgramConfig, source: ProgramSource) -> Options
     return source.options(as_published=program.as_published, overrides=program.options)
 
 
+def configured_retriever(program: ProgramConfig, source: ProgramSource) -> str:
+    return source.choose_retriever(program.retriever, as_published=program.as_published)
+
+
 def reranker_spec(program: ProgramConfig, source: ProgramSource) -> str:
     return source.choose_reranker(program.reranker, as_published=program.as_published)
 
 
-def search_spec(program: ProgramConfig, source: ProgramSource) -> str:
-    return source.choose_retriever(program.retriever, as_published=program.as_published)
-
-
 def bm25_settings(program: ProgramConfig, source: ProgramSource) -> dict[BM25Setting, float]:
     """The settings of a program's BM25: those configured, over those it was compiled with, or the published ones."""
-    elsewhere = not source.retrieves or brings_index(search_spec(program, source))
+    elsewhere = not source.retrieves or brings_index(configured_retriever(program, source))
     return source.choose_bm25(program.bm25.settings, as_published=None if elsewhere else program.as_published)
 
 

@@ -9,7 +9,7 @@ Programs never configure an LM; whoever runs them does:
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -178,6 +178,16 @@ def use_lm(lm: dspy.LM) -> Iterator[None]:
     set_user_store()
     with dspy.context(lm=lm, adapter=choose_adapter(lm)):
         yield
+
+
+def use_role_lm(spec: str) -> AbstractContextManager[None]:
+    """Run a role of a program with an LM of its own, or with the LM in use if the spec is empty."""
+    return use_lm(_open_once(spec)) if spec else nullcontext()
+
+
+@cache
+def _open_once(spec: str) -> dspy.LM:
+    return track_calls(open_lm(spec))
 
 
 def choose_adapter(lm: dspy.LM) -> dspy.Adapter:

@@ -163,8 +163,9 @@ class ReplyStore(NoDeepcopy, Cache):
         key, call = self.cache_key(request), _calls.get(ACTIVE_CALL_ID.get() or "")
         if call is not None:
             call.key = key
-        row = self._find(key)
-        while row is None and call and not call.in_loop and call.release is None:
+        fresh = call_context().fresh
+        row = None if fresh else self._find(key)
+        while row is None and not fresh and call and not call.in_loop and call.release is None:
             stop_if_cancelled()
             call.release = self._claim(key)
             row = self._find(key)  # it may have come in between

@@ -1,19 +1,21 @@
 """The similarity of an answer to long references: ROUGE, com-ROUGE and BERTScore (RichRAG, section 4.1); embeddings.
 
 ROUGE is that of `rouge-score`, whose words have only the letters a to z and digits; here they may have letters of all
-scripts, which changes nothing for English. The similarity of embeddings is a baseline: a judge should do better.
+scripts, which changes nothing for English. RichRAG's authors take the package `rouge`: case counts, punctuation is part
+of words, an n-gram counts once, and ROUGE-L goes by the distinct words that sentences share. The
+similarity of embeddings is a baseline: a judge should do better.
 """
 
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from statistics import fmean
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import dspy
 import numpy as np
 
-from typedrag.core.errors import NotMeasurable, Unavailable
+from typedrag.core.errors import InputError, NotMeasurable, Unavailable
 from typedrag.core.extras import import_extras
 from typedrag.lms import models
 from typedrag.metrics.metric import Metric, Scored, metric
@@ -23,23 +25,40 @@ from typedrag.retrieval.rerankers import BI_ENCODER, cosines
 from typedrag.text.words import split_words
 
 Part = Literal["precision", "recall", "fmeasure"]
+Package = Literal["rouge-score", "rouge"]
 KINDS = ("rouge2", "rougeL")
 
 
-def rouge(text: str, reference: str, part: Part = "fmeasure", stemmer: bool = False) -> dict[str, float]:
+def rouge(
+    text: str, reference: str, part: Part = "fmeasure", stemmer: bool = False, package: Package = "rouge-score"
+) -> dict[str, float]:
     """ROUGE-2 and ROUGE-L of a text against a reference; with a stemmer, words with the same Porter stem are equal."""
+    if package == "rouge":
+        with import_extras("rouge"):
+            from rouge import Rouge as Scorer
+        try:
+            [scores] = Scorer(["rouge-2", "rouge-l"], stats=[part[0]]).get_scores(text, reference)
+        except (ValueError, RecursionError):  # no words, or a sentence of too many: 0, as in RichRAG's code
+            return dict.fromkeys(KINDS, 0.0)
+        return {kind: float(values[part[0]]) for kind, values in zip(KINDS, scores.values(), strict=True)}
     scores = rouge_scorer(KINDS, stemmer).score(reference, text)
     return {kind: float(getattr(scores[kind], part)) for kind in KINDS}
 
 
-def com_rouge(text: str, answers: Sequence[str], part: Part = "recall", stemmer: bool = False) -> dict[str, float]:
+def com_rouge(
+    text: str,
+    answers: Sequence[str],
+    part: Part = "recall",
+    stemmer: bool = False,
+    package: Package = "rouge-score",
+) -> dict[str, float]:
     """The coverage of the answers to a question's sub-aspects by a text, weighted by their length (eq. 11). The paper
     does not say which part of ROUGE it means. Here it is recall, as in its authors' code: the F-measure of a text that
     covers all sub-answers would fall with their number."""
     lengths = [len(answer.split()) for answer in answers]
     if not sum(lengths):
         raise ValueError("no sub-answer has a word")
-    scores = [rouge(text, answer, part, stemmer) for answer in answers]
+    scores = [rouge(text, answer, part, stemmer, package) for answer in answers]
     return {kind: float(np.average([s[kind] for s in scores], weights=lengths)) for kind in KINDS}
 
 
@@ -71,7 +90,8 @@ class _Tokenizer:
 class Rouge(Metric):
     """F-measures of ROUGE against the gold answers, or else the best references. Measures: `rouge2`, `rougeL`.
 
-    Each is that against the text that fits best; the score is their mean. For `stemmer` see `rouge`.
+    Each is that against the text that fits best; the score is their mean. For `stemmer` see `rouge`. `package` is
+    the package that counts, which has no stemmer if it is `rouge`, that of RichRAG's authors.
     """
 
     name: ClassVar[str] = "rouge"
@@ -79,10 +99,18 @@ class Rouge(Metric):
     needs = gold_texts
 
     stemmer: bool = False
+    package: Package = "rouge-score"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.package not in (packages := get_args(Package)):
+            raise InputError(f"no package '{self.package}' counts ROUGE", f"Name one of: {', '.join(packages)}")
+        if self.package == "rouge" and self.stemmer:
+            raise InputError("the package rouge has no stemmer", "Leave out stemmer, or package")
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         texts = gold_texts(example)
-        scores = [rouge(prediction.answer, text, stemmer=self.stemmer) for text in texts]
+        scores = [rouge(prediction.answer, text, stemmer=self.stemmer, package=self.package) for text in texts]
         values = {kind: max(s[kind] for s in scores) for kind in KINDS}
         return Scored(fmean(values.values()), f"A good answer: {texts[0]}", values)
 
@@ -96,8 +124,8 @@ class ComRouge(Rouge):
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         answers = sub_answers(example)
-        values = com_rouge(prediction.answer, answers, stemmer=self.stemmer)
-        least = min(answers, key=lambda a: rouge(prediction.answer, a, "recall", self.stemmer)["rougeL"])
+        values = com_rouge(prediction.answer, answers, stemmer=self.stemmer, package=self.package)
+        least = min(answers, key=lambda a: rouge(prediction.answer, a, "recall", self.stemmer, self.package)["rougeL"])
         return Scored(fmean(values.values()), f"Least covered: {least}", values)
 
 

@@ -92,6 +92,10 @@ class RankerConfig(BaseModel):
     """Its spec, as for `--reranker`."""
     pools: Path | None = None
     """Pools of its own, since what it ranks was searched for in another way."""
+    candidates: PositiveInt | None = None
+    """The first passages of a pool, which alone it ranks."""
+    length: PositiveInt | None = None
+    """The passages that it ranks at the top; by default all."""
 
     @model_validator(mode="before")
     @classmethod

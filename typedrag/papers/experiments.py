@@ -209,9 +209,10 @@ def _rank(config: RankersConfig, cutoffs: set[int]) -> Results:
     with use_lm(open_metered(config.lm)) if asks else nullcontext():
         for name, each in config.rankers.items():
             ranker = open_reranker(each.ranker)
-            for pool in read(each.pools or config.pools)[: config.limit]:
+            for whole in read(each.pools or config.pools)[: config.limit]:
+                pool = whole.model_copy(update={"passages": whole.passages[: each.candidates]})
                 watch = Stopwatch()
-                ranking = rank_pool(ranker, pool)
+                ranking = rank_pool(ranker, pool, each.length)
                 measures.setdefault((name, SECONDS), []).append(watch.seconds)
                 table = utility_table(pool)
                 for k in cutoffs:

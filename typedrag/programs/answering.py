@@ -27,10 +27,10 @@ from typedrag.signatures.answering import (
 )
 from typedrag.signatures.fields import Citations, number_passages
 from typedrag.signatures.hanrag import ComposeAnswer
-from typedrag.signatures.preqrag import PROMPT_STYLES, AnswerFromSubAnswers
+from typedrag.signatures.preqrag import PLAIN_STYLES, PROMPT_STYLES, AnswerFromSubAnswers
+from typedrag.signatures.richrag import PLAIN_RICHLY
 from typedrag.text.sentences import used_passages
 
-_PLAIN: Mapping[type[dspy.Signature], type[dspy.Signature]] = {**typed_rag.PLAIN, **sub_question_coverage.PLAIN}
 _IN_PHRASE: Mapping[type[dspy.Signature], type[dspy.Signature]] = {
     AnswerFromPassages: AnswerInPhrase,
     AnswerSubQuery: AnswerInPhrase,
@@ -39,6 +39,7 @@ _IN_PHRASE: Mapping[type[dspy.Signature], type[dspy.Signature]] = {
     AnswerFromSubAnswers: ComposePhrase,
     **dict.fromkeys(PROMPT_STYLES.values(), AnswerInPhrase),
 }
+_PLAIN = {**typed_rag.PLAIN, **sub_question_coverage.PLAIN, **PLAIN_STYLES, **PLAIN_RICHLY}
 
 
 def prompt_signature(signature: type[dspy.Signature], options: Options) -> type[dspy.Signature]:
@@ -61,10 +62,9 @@ def answer_signature(
         >>> fields["answer"].json_schema_extra["desc"]
         'about 300 words in your own words, without passage numbers'
     """
-    if may_be_phrase and options.answer_length == "phrase":
-        return _IN_PHRASE[signature]
-    chosen = prompt_signature(signature, options)
-    if options.answer_words is None or signature in (AnswerSubQuery, AnswerFromPerspective):
+    phrase = may_be_phrase and options.answer_length == "phrase"
+    chosen = prompt_signature(_IN_PHRASE[signature] if phrase else signature, options)
+    if phrase or options.answer_words is None or signature in (AnswerSubQuery, AnswerFromPerspective):
         return chosen
     length, usual = f"about {options.answer_words} words", chosen.output_fields["answer"].json_schema_extra["desc"]
     text, replaced = re.subn("one (to three|or two) paragraphs", length, usual)

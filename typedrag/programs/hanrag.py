@@ -5,8 +5,7 @@ Routers are modules that take a `question` and return a `dspy.Prediction` with `
 
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from functools import cache, partial
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import dspy
@@ -15,8 +14,7 @@ from typedrag.core.errors import StepFailed
 from typedrag.core.question_types import RevelatorRole, Route
 from typedrag.core.records import Passage, Step
 from typedrag.lms.asking import ask
-from typedrag.lms.cost import track_calls
-from typedrag.lms.lm import open_lm, use_lm
+from typedrag.lms.lm import use_role_lm
 from typedrag.lms.trace import Stopwatch, add_step, calls_left, collect_steps, record_fallback, run_concurrently
 from typedrag.programs.answering import (
     NotAnswered,
@@ -85,18 +83,13 @@ class RevelatorModule(dspy.Module):
 
     def forward(self, **inputs: Any) -> dspy.Prediction:
         step, question = _STEPS[self.role], str(inputs["question"])
-        with use_lm(_open_once(self._spec)) if self._spec else nullcontext():
+        with use_role_lm(self._spec):
             reply = ask(step, self.predict, retries=self._retries, **inputs)
         output = reply.prediction[self.output]
         value = getattr(output, "root", output)
         shown = "; ".join(value) if isinstance(value, list) else str(value)
         add_step(Step(step, question, shown, seconds=reply.seconds, usage=reply.usage))
         return reply.prediction
-
-
-@cache
-def _open_once(spec: str) -> dspy.LM:
-    return track_calls(open_lm(spec))
 
 
 _ASKING = "what|when|where|who|whom|whose|which|why|how"
@@ -301,7 +294,8 @@ class HANRAG(RoutedProgram):
         return self._compose(question, parts, otherwise=answers[-1] if answers else "")
 
     def _decompose(self, question: str) -> list[str]:
-        """The sub-queries of a compound question: at least two, and no more than the LM calls left allow."""
+        """The sub-queries of a compound question: at least two, if they are sifted, and no more than the LM calls left
+        allow."""
         written = self.decomposer(question=question).sub_queries.root
         affordable = max(1, (calls_left(default=self.max_lm_calls) - 1) // self.anrag.lm_calls)
         most = min(self.options.max_sub_queries, affordable)
@@ -311,12 +305,12 @@ class HANRAG(RoutedProgram):
         )
         if dropped:
             add_step(Step("decompose", question, dropped=dropped))
-        if len(usable) < min(2, most):
+        if len(usable) < (min(2, most) if self.options.sift else 1):
             raise StepFailed("decompose", "the question has one part only")
         return usable
 
     def _refine(self, question: str, parts: Sequence[Part]) -> str | None:
-        """The next query; None if it would find the same passages again."""
+        """The next query; None if it would find the same passages again, unless queries are not sifted."""
         if not self.options.hanrag.refine:
             return question
         queries = [p.query for p in parts]
@@ -326,6 +320,8 @@ class HANRAG(RoutedProgram):
             again = question in queries
             record_fallback(failure, "no further step is gone" if again else "the question itself is searched for")
             return None if again else question
+        if not self.options.sift:
+            return query
         if query in queries:
             reason = "asked before, so nothing new would come"
         elif is_copied(query, copyable_prompt(self.refiner.predict, question)):

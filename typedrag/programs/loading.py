@@ -61,8 +61,8 @@ class ProgramSource:
             return spec or self.reranker
         if self.name == "richrag":
             raise InputError(
-                "richrag as published orders passages by its list ranker, and the authors' cannot be loaded",
-                "Train one (typedrag research ranker train) and name it: --reranker list:FOLDER, or --reranker none",
+                "richrag as published orders passages by its list ranker",
+                "Load the authors' (typedrag research ranker import) or train one, and name it: --reranker list:FOLDER",
             )
         return preset.reranker
 
@@ -167,8 +167,8 @@ def external_options(options: Options) -> list[tuple[str, str]]:
         ("adaptive.classifier", COMPLEXITY_CLASSIFIERS, options.adaptive.classifier),
     )
     external = [(name, spec) for name, grammar, spec in specs if grammar.parse(spec).argument]
-    revelator = options.hanrag.revelator_lm
-    return [*external, ("hanrag.revelator_lm", revelator)] if revelator else external
+    lms = {"hanrag.revelator_lm": options.hanrag.revelator_lm, "richrag.explorer_lm": options.richrag.explorer_lm}
+    return [*external, *((name, spec) for name, spec in lms.items() if spec)]
 
 
 def without_external_models(options: Options) -> Options:
@@ -178,6 +178,7 @@ def without_external_models(options: Options) -> Options:
         "type_classifier": "linear" if "type_classifier" in external else options.type_classifier,
         "relevance": relevance if "relevance" not in external else "cascade" if "cascade" in relevance else "score",
         "hanrag": options.hanrag.model_copy(update={"revelator_lm": ""}),
+        "richrag": options.richrag.model_copy(update={"explorer_lm": ""}),
     }
     return options.model_copy(update=changes).as_defaults()
 

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -103,6 +104,10 @@ class CoverageWeights(BaseModel):
         return {type_: getattr(self, type_.name.lower()) for type_ in SubQuestionType}
 
 
+LMSpec = Annotated[str, AfterValidator(lambda text: _that_passes(check_spec, text) if text else text)]
+"""The spec of a role's own LM; empty for the LM that answers."""
+
+
 class RichRAGOptions(BaseModel):
     """RichRAG's options."""
 
@@ -126,6 +131,8 @@ class RichRAGOptions(BaseModel):
     """Passages that the ranker chooses from, at most (RichRAG, appendix B: 270 and 290)."""
     repeat: bool = False
     """Whether a list ranker may name a passage more than once (RichRAG, appendix F)."""
+    explorer_lm: LMSpec = ""
+    """Spec of the LM that names sub-aspects, such as a fine-tuned one; by default the LM that answers."""
 
 
 class PreQRAGOptions(BaseModel):
@@ -200,13 +207,8 @@ class HANRAGOptions(BaseModel):
     discriminator: 4.56 on average, so 5 at most)."""
     max_lm_calls: PositiveInt = 120
     """LM calls for one question, instead of the general `max_lm_calls`: each passage takes one."""
-    revelator_lm: str = ""
+    revelator_lm: LMSpec = ""
     """Spec of the revelator's LM, such as a fine-tuned one; by default the LM that answers."""
-
-    @field_validator("revelator_lm")
-    @classmethod
-    def _is_a_spec(cls, text: str) -> str:
-        return _that_passes(check_spec, text) if text else text
 
 
 class IRCoTOptions(BaseModel):
@@ -279,15 +281,17 @@ class Options(BaseModel):
     answer_prompt: Annotated[Literal["cited", "plain"], Parameter()] = "cited"
     """How the LM is asked for an answer: to choose the passages that help, say whether they hold one, and write in the
     way that the question's type asks for; or, as Typed-RAG does (figures 8, 9 and 11), by no more than the passages and
-    the question. A plain answer cites nothing, and nothing says whether the passages hold it. With `plain` comparisons
-    and keywords are asked for, and debates mediated, by the paper's prompts, too (figures 10, 12 and 16), and the
-    programs `coverage_*` have those of theirs (sub-question coverage, tables 5 and 6)."""
+    the question, PreQRAG's in its paper's words and RichRAG's in those of its authors' code. A plain answer cites
+    nothing, and nothing says whether the passages hold it. With `plain` comparisons and keywords are asked for, and
+    debates mediated, by the paper's prompts, too (figures 10, 12 and 16), and the programs `coverage_*` have those of
+    theirs (sub-question coverage, tables 5 and 6)."""
     decompose: DecomposeOptions = DecomposeOptions()
     """The question types that `typed_rag` answers by their own strategies."""
     max_sub_queries: Annotated[PositiveInt, Parameter(1, 5)] = 5
     """Sub-queries that are used, at most; decomposition gives 2 to 5."""
     sift: bool = True
-    """Whether sub-queries are dropped that repeat another, have left the question's topic or are no query."""
+    """Whether sub-queries, or RichRAG's sub-aspects, are dropped that repeat another, have left the question's topic or
+    are no query. Otherwise HANRAG also asks a query again, and composes an answer of a single part."""
     sub_queries: Annotated[Literal["parts", "paraphrases"], Parameter()] = "parts"
     """The sub-queries of reason and instruction questions: one for each cause or stage, or the question in other words
     (Typed-RAG, figures 13 and 14)."""
@@ -506,7 +510,7 @@ _COVERAGE = Options(
 )
 _USUAL = Options(sift=False, score_cutoff=0, ungrounded=True)
 """Of systems whose published values are the defaults: only what is typedrag's own is switched off."""
-_SHORT = _USUAL.model_copy(update={"answer_length": "phrase", "passage_words": _ALL})
+_SHORT = _USUAL.model_copy(update={"answer_length": "phrase", "answer_prompt": "plain", "passage_words": _ALL})
 """Of HANRAG and its baselines, whose questions have short gold answers (table 14)."""
 
 
@@ -514,8 +518,9 @@ class Preset(NamedTuple):
     """The settings that a program is published with; those left out are as without a preset."""
 
     options: Options
-    reranker: str = "none"
     retriever: str = ""
+    """The spec of what searches, where that is not the program's default."""
+    reranker: str = "none"
     bm25: Mapping[BM25Setting, float] = MappingProxyType({})
     """BM25's k1 and b, instead of the index's."""
     language: str = ""
@@ -542,19 +547,26 @@ PRESETS: Mapping[Published, Mapping[str, Preset]] = {
         ),
         "rag_fusion": Preset(_USUAL),
         "preqrag": Preset(
-            _USUAL.model_copy(update={"passage_words": _ALL}),  # chunks of up to 512 tokens, whole
+            # chunks of up to 512 tokens, whole
+            _USUAL.model_copy(update={"answer_prompt": "plain", "passage_words": _ALL}),
             reranker="cross-encoder:BAAI/bge-reranker-v2-m3",
             bm25=_ELASTICSEARCH,
+            language=STANDARD,
         ),
         **dict.fromkeys(("ircot", "adaptive_rag"), _HANRAG_BASELINE),
         "hanrag": _HANRAG_BASELINE._replace(
-            options=_SHORT.model_copy(update={"hanrag": HANRAGOptions(end_before_first_step=True)})
+            options=_SHORT.model_copy(update={"hanrag": HANRAGOptions(end_before_first_step=True, max_lm_calls=_ALL)})
         ),
         # the pool of WikiPassageQA; that of WikiAsp has 270
         "richrag": Preset(
             _USUAL.model_copy(
-                update={"answer_passages": 10, "richrag": RichRAGOptions(passages_per_aspect=50, pool_limit=290)}
-            )
+                update={
+                    "answer_passages": 10,
+                    "answer_prompt": "plain",
+                    "richrag": RichRAGOptions(passages_per_aspect=50, pool_limit=290),
+                }
+            ),
+            retriever="dense",
         ),
     },
     "code": {

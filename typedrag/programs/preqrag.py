@@ -179,7 +179,7 @@ class PreQRAG(Program):
     """
 
     name: ClassVar[str] = "preqrag"
-    reads = (RETRIEVING - {"answer_passages", "score_cutoff", "answer_prompt"}) | {"preqrag", "sift", "threads"}
+    reads = (RETRIEVING - {"answer_passages", "score_cutoff"}) | {"preqrag", "sift", "threads"}
     searches: ClassVar[str] = "auto"
 
     def build(self, retriever: Retriever) -> None:

@@ -9,6 +9,7 @@ from typedrag.core.call_context import call_context
 from typedrag.core.errors import InputError, StepFailed
 from typedrag.core.records import Passage, Step
 from typedrag.lms.asking import ask
+from typedrag.lms.lm import use_role_lm
 from typedrag.lms.trace import Stopwatch, add_step, record_fallback
 from typedrag.programs.answering import PassageAnswerer, Retrieving
 from typedrag.programs.options import Options
@@ -29,8 +30,10 @@ class SubAspectExplorer(dspy.Module):
         self.predict = predictor(ExploreSubAspects)
 
     def forward(self, question: str) -> dspy.Prediction:
-        reply = ask("decompose", self.predict, retries=self.options.retries, question=question)
-        sub_aspects, dropped = distinct(reply.prediction.sub_aspects.root, self.options.richrag.max_aspects)
+        with use_role_lm(self.options.richrag.explorer_lm):
+            reply = ask("decompose", self.predict, retries=self.options.retries, question=question)
+        named, most = reply.prediction.sub_aspects.root, self.options.richrag.max_aspects
+        sub_aspects, dropped = distinct(named, most, check=self.options.sift)
         written = "; ".join(sub_aspects)
         add_step(Step("decompose", question, written, dropped=dropped, seconds=reply.seconds, usage=reply.usage))
         return dspy.Prediction(sub_aspects=sub_aspects)
@@ -89,12 +92,13 @@ class RichRAG(StrategyProgram):
     """
 
     name: ClassVar[str] = "richrag"
-    reads = (RETRIEVING - {"top_k", "rerank_candidates", "answer_prompt"}) | {"richrag"}
+    reads = (RETRIEVING - {"top_k", "rerank_candidates"}) | {"richrag", "sift"}
     strategy_class = _MultiFaceted
 
 
-def distinct(aspects: Sequence[str], limit: int) -> tuple[list[str], tuple[str, ...]]:
-    """The sub-aspects to search for, and the dropped ones with the reason.
+def distinct(aspects: Sequence[str], limit: int, *, check: bool = True) -> tuple[list[str], tuple[str, ...]]:
+    """The sub-aspects to search for, and the dropped ones with the reason; without `check`, as published, those with
+    the same content words as another stay.
 
     Example:
         >>> distinct(["origins", "Style ", "the origin", "fame"], limit=2)
@@ -103,7 +107,7 @@ def distinct(aspects: Sequence[str], limit: int) -> tuple[list[str], tuple[str, 
     by_words: dict[object, str] = {}
     dropped = []
     for aspect in (" ".join(a.split()) for a in aspects):
-        words = content_words(aspect) or aspect.casefold()
+        words = (check and content_words(aspect)) or aspect.casefold()
         if words in by_words:
             dropped.append(f"{aspect} (repeats another)")
         elif len(by_words) == limit:

@@ -10,10 +10,11 @@ All candidates are encoded at the same time, each with the question but without 
 one another is up to the decoder, which sees one state for each of them. The output head has no
 weights of its own: it compares the decoder's state with those of the candidates (eq. 7).
 
-The paper's decoder begins with a start token and goes on with docid tokens, whose embeddings are
-learned for each place in the pool. This one begins with the question's state, and goes on
-with that state and the state of the last chosen passage. So the order and number of candidates do not
-matter, and an untrained sentence encoder ranks by cosine.
+The paper has a docid token for each place in the pool, and its authors' decoder begins with a token and goes on with
+the states of the chosen passages, which it then attends to no more: the setting `docids`. Without it, all candidates
+have the same docid token, and the decoder begins with the question's state and goes on with that state and a learned
+part of the last chosen passage. So the order and number of candidates do not matter, and an untrained sentence encoder
+ranks by cosine.
 
 Needs torch and transformers: import this only where it is used, so that other code does not wait for these.
 """
@@ -23,6 +24,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveFloat, PositiveInt
 
+from typedrag.core.errors import InputError
 from typedrag.core.extras import require
 
 require("torch", "transformers")
@@ -61,6 +63,14 @@ class ListRankerSettings(BaseModel):
     """Layers of the decoder that is added to an encoder alone; an encoder-decoder keeps its own decoder."""
     list_length: PositiveInt = 10
     """The number of passages of a list in training (RichRAG, appendix B: 10)."""
+    docids: NonNegativeInt = 0
+    """Docid tokens, one for each place of a pool, which then has no more passages (RichRAG, eq. 5), and a decoder that
+    begins and continues as in the authors' code, for encoder-decoders; 0: one docid token for all."""
+
+    @property
+    def special_tokens(self) -> list[str]:
+        """The tokens that are added to a tokenizer, in the order of their ids."""
+        return [*(f"[D{n}]" for n in range(self.docids)), "[Q]", "[SUBQ]", "[SEP]"] if self.docids else [*SEPARATORS]
 
 
 class Candidates(NamedTuple):
@@ -83,6 +93,8 @@ class Reader:
 
     def __init__(self, tokenizer: Any, settings: ListRankerSettings) -> None:
         self.tokenizer, self.settings = tokenizer, settings
+        if settings.docids:
+            return
         self._docid, self._question, self._aspect, self._aspects = tokenizer.convert_tokens_to_ids(list(SEPARATORS))
         self._begin = [] if tokenizer.cls_token_id is None else [tokenizer.cls_token_id]
         ends = (tokenizer.sep_token_id, tokenizer.eos_token_id)
@@ -90,6 +102,8 @@ class Reader:
 
     def read(self, candidates: Candidates) -> Sequences:
         """The sequences of the question with all sub-aspects, and then of each candidate with its own."""
+        if self.settings.docids:
+            return self._read_as_published(candidates)
         own = candidates.aspects or [()] * len(candidates.passages)
         every = sorted({aspect for aspects in own for aspect in aspects})  # independent of the order of passages
         [question, *aspects] = self._tokens([candidates.question, *every])
@@ -100,6 +114,22 @@ class Reader:
             head = [*question, self._question, *(token for name in names for token in known[name])]
             self._add(sequences, passage, head)
         return sequences
+
+    def _read_as_published(self, candidates: Candidates) -> Sequences:
+        """The sequences of the authors' code, `[D0] question [Q] sub-aspect [SEP] … [SUBQ] passage`. The first one is
+        the question's, whose state their decoder does not read."""
+        if (number := len(candidates.passages)) > self.settings.docids:
+            raise InputError(
+                f"a pool has {number} passages, and the ranker {self.settings.docids} docid tokens", "Cut it"
+            )
+        own = candidates.aspects or [()] * number
+        texts = [candidates.question] + [
+            f"[D{place}] {candidates.question} [Q] {' [SEP] '.join(names)} [SUBQ] {passage}"
+            for place, (passage, names) in enumerate(zip(candidates.passages, own, strict=True))
+        ]
+        one_line = [" ".join(text.split()) for text in texts]
+        ids = self.tokenizer(one_line, truncation=True, max_length=self.settings.max_tokens)["input_ids"]
+        return Sequences(ids, [(0, 1)] * len(ids))
 
     def pad(self, ids: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
         width = max(map(len, ids))
@@ -172,8 +202,12 @@ class PretrainedDecoder(nn.Module):
         self.decoder = decoder
 
     def forward(self, inputs: Tensor, states: Tensor, there: Tensor) -> Tensor:
+        mask = there.long()
+        if there.dim() == 3:  # other states at each place
+            mask = torch.zeros(there.shape, device=there.device, dtype=inputs.dtype)
+            mask = mask.masked_fill(~there, torch.finfo(mask.dtype).min)[:, None]
         decoded: Tensor = self.decoder(
-            inputs_embeds=inputs, encoder_hidden_states=states, encoder_attention_mask=there.long(), use_cache=False
+            inputs_embeds=inputs, encoder_hidden_states=states, encoder_attention_mask=mask, use_cache=False
         ).last_hidden_state
         return decoded
 
@@ -243,8 +277,15 @@ class ListRankerModel(nn.Module):
         """
         before = torch.cat([torch.full_like(lists[:, :1], NOTHING), lists[:, :-1]], dim=1)
         picked = states.candidates.gather(1, before.clamp(min=0)[..., None].expand(-1, -1, states.candidates.shape[2]))
-        inputs = states.questions[:, None] + self.chosen(picked) * (before >= 0)[..., None]
-        hidden = self.decoder(inputs, states.candidates, states.there)
+        there = states.there
+        if self.settings.docids:
+            encoder: Any = self.encoder
+            start = encoder.get_input_embeddings().weight[encoder.config.eos_token_id]
+            inputs = torch.where((before >= 0)[..., None], picked, start)
+            there = there[:, None] & ~_chosen_before(lists, there.shape[1])
+        else:
+            inputs = states.questions[:, None] + self.chosen(picked) * (before >= 0)[..., None]
+        hidden = self.decoder(inputs, states.candidates, there)
         with torch.autocast(hidden.device.type, enabled=False):  # in bfloat16 lists differ by too much
             hidden, heads = hidden.float(), states.candidates.float()
             if self.settings.normalize:
@@ -256,8 +297,7 @@ class ListRankerModel(nn.Module):
         """The log probability of each of P lists, P x K; if they repeat, passages stay in the softmax once chosen."""
         scores = self.scores(states, lists)
         if not repeat:
-            held = functional.one_hot(lists.clamp(min=0), scores.shape[2]) * (lists >= 0)[..., None]
-            scores = scores.masked_fill((held.cumsum(dim=1) - held) > 0, -torch.inf)  # chosen at a place before
+            scores = scores.masked_fill(_chosen_before(lists, scores.shape[2]), -torch.inf)
         logs = scores.log_softmax(dim=-1).gather(2, lists.clamp(min=0)[..., None]).squeeze(2)
         total: Tensor = logs.masked_fill(lists < 0, 0.0).sum(dim=1)
         return total
@@ -276,11 +316,11 @@ class ListRankerModel(nn.Module):
         written = k if repeat else min(k, self.settings.list_length)
         lists = torch.full((len(states.questions), k), NOTHING, device=states.questions.device)
         for place in range(k):
-            scores = self.scores(states, lists[:, : place + 1])[:, -1]
-            if not repeat:
-                before = lists[:, :place]
-                earlier = functional.one_hot(before.clamp(min=0), scores.shape[1]).bool() & (before >= 0)[..., None]
-                scores = scores.masked_fill(earlier.any(dim=1), -torch.inf)
+            so_far, left = lists[:, : place + 1], states
+            chosen = _chosen_before(so_far, states.there.shape[1])[:, -1] & (not repeat)
+            if self.settings.docids:  # in the authors' code no place sees them any more, in training only later ones
+                left = states._replace(there=states.there & ~chosen)
+            scores = self.scores(left, so_far)[:, -1].masked_fill(chosen, -torch.inf)
             if place == written:
                 rest = scores.argsort(dim=1, descending=True, stable=True)[:, : k - written]
                 lists[:, written:] = rest.masked_fill(scores.gather(1, rest).isneginf(), NOTHING)
@@ -288,16 +328,22 @@ class ListRankerModel(nn.Module):
             ended = scores.isneginf().all(dim=1, keepdim=True)
             scores = scores.masked_fill(ended, 0.0)
             if generator is None:
-                chosen = scores.argmax(dim=1, keepdim=True)
+                choice = scores.argmax(dim=1, keepdim=True)
             else:
-                chosen = torch.multinomial(scores.softmax(dim=1), 1, generator=generator)
-            lists[:, place : place + 1] = chosen.masked_fill(ended, NOTHING)
+                choice = torch.multinomial(scores.softmax(dim=1), 1, generator=generator)
+            lists[:, place : place + 1] = choice.masked_fill(ended, NOTHING)
         return lists
 
     def forward(self, ids: Tensor, mask: Tensor, pooled: Tensor, sizes: Tensor, lists: Tensor) -> Tensor:
         """The `log_probabilities`, P x N, of lists, P x N x K, for pools of these sizes encoded as in `encode`."""
         states = self.gather(self.encode(ids, mask, pooled), sizes.tolist())
         return torch.stack([self.log_probabilities(states, one) for one in lists.unbind(dim=1)], dim=1)
+
+
+def _chosen_before(lists: Tensor, size: int) -> Tensor:
+    """P x K x `size`: true for the passages that each list chose before each place."""
+    held = functional.one_hot(lists.clamp(min=0), size) * (lists >= 0)[..., None]
+    return (held.cumsum(dim=1) - held) > 0
 
 
 def _mean(hidden: Tensor, chosen: Tensor) -> Tensor:

@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 from pydantic import ValidationError
+from safetensors import SafetensorError
 from torch import nn
 
 from typedrag.core.errors import InputError, RetrievalError, first_line
 from typedrag.core.records import Passage
 from typedrag.files.text_files import new_folder, write_json
 from typedrag.retrieval.list_network import (
-    SEPARATORS,
     Candidates,
     ListRankerModel,
     ListRankerSettings,
@@ -52,6 +52,8 @@ class ListRanker:
     @torch.no_grad()
     def encode(self, candidates: Candidates) -> States:
         self.model.eval()
+        if most := self.settings.docids:
+            candidates = Candidates(candidates.question, candidates.passages[:most], candidates.aspects[:most])
         reader = Reader(self.tokenizer, self.settings)
         sequences = reader.read(candidates)
         device = self.model.chosen.weight.device
@@ -127,12 +129,14 @@ def start_list_ranker(
         name = locate_model(start)
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-        tokenizer.add_tokens(list(SEPARATORS), special_tokens=True)
+        tokenizer.add_tokens((settings or ListRankerSettings()).special_tokens, special_tokens=True)
         # in single precision, like the new parts
         base = AutoModel.from_pretrained(name, dtype=torch.float32, trust_remote_code=False)
         base.resize_token_embeddings(max(len(tokenizer), config.vocab_size))
         config = base.config
     settings = settings or ListRankerSettings()
+    if settings.docids and not (config.is_encoder_decoder and settings.pooling != "passage"):
+        raise InputError("docids are for an encoder-decoder that pools docid tokens", "Start google/flan-t5-base")
     positions = getattr(config, "max_position_embeddings", None)  # none in T5, whose positions have no end
     longest = positions and positions - (config.pad_token_id + 1 if "roberta" in config.model_type else 0)
     if longest is not None and settings.max_tokens > longest:
@@ -152,6 +156,47 @@ def start_list_ranker(
     raise InputError(
         f"start '{start}' cannot read pools with pooling={settings.pooling}: {problem}", f"{other} another --start"
     )
+
+
+def import_list_ranker(checkpoint: Path, base: str = "google/flan-t5-base") -> ListRanker:
+    """The list ranker of a checkpoint of RichRAG's authors.
+
+    Args:
+        checkpoint: Their `model.safetensors`: the weights of a T5 whose tokens are followed by a docid token for each
+            place, and whose `lm_head`, which nothing reads, has as many rows.
+        base: The T5 that it was trained from, for its configuration and tokenizer: see `start_list_ranker`.
+    """
+    from safetensors.torch import load_file
+    from transformers import AutoConfig, AutoTokenizer
+
+    try:
+        weights = {name.removeprefix("model."): w.float() for name, w in load_file(checkpoint).items()}
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{checkpoint} cannot be read: {first_line(error)}", "Name a model.safetensors") from None
+    embeddings = next((w for name, w in weights.items() if name == "shared.weight" or "embed_tokens" in name), None)
+    if embeddings is None or "lm_head.weight" not in weights:
+        lack = "it lacks the embeddings of tokens, or lm_head"
+        raise InputError(f"{checkpoint} is no checkpoint of RichRAG's ranker: {lack}", "Name its model.safetensors")
+    name = locate_model(base)
+    config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+    # their scores are divided by the root of the dimensions, and then by 0.1
+    settings = ListRankerSettings(
+        pooling="docid", max_tokens=512, normalize=False, temperature=0.1 * config.d_model**0.5,
+        docids=len(weights["lm_head.weight"]),
+    )  # fmt: skip
+    tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    tokenizer.add_tokens(settings.special_tokens, special_tokens=True)
+    config.vocab_size = len(embeddings)
+    model = _untrained(config)
+    tied = dict.fromkeys(("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"), embeddings)
+    try:
+        model.load_state_dict(
+            {n: w for n, w in {**weights, **tied}.items() if n.startswith(("shared", "encoder", "decoder"))}
+        )
+    except RuntimeError as error:
+        problem = " ".join(str(error).split())
+        raise InputError(f"the weights of {checkpoint} do not fit {base}: {problem:.300}", "Name its --base") from None
+    return ListRanker(_network(model, config, settings).eval(), tokenizer, config, {"imported": checkpoint.name})
 
 
 def _misreading(ranker: ListRanker) -> str:
@@ -205,7 +250,7 @@ def _scratch(texts: Iterable[str]) -> tuple[Any, Any]:
     words = Tokenizer(WordLevel(vocabulary, unk_token="[UNK]"))
     words.normalizer, words.pre_tokenizer = normalizer, splitter
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, **special)
-    tokenizer.add_tokens(list(SEPARATORS), special_tokens=True)
+    tokenizer.add_tokens(ListRankerSettings().special_tokens, special_tokens=True)
     config = BertConfig(
         vocab_size=len(tokenizer),
         hidden_size=32,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -16,11 +16,12 @@ from typedrag.core.errors import TypedRAGError
 from typedrag.datasets.feedback import FeedbackFile
 from typedrag.files.text_files import drop_half_characters
 from typedrag.serving import openai, routes, status
+from typedrag.serving.admission import Admission
 from typedrag.serving.mcp import mount_mcp
 from typedrag.serving.middleware import middleware
+from typedrag.serving.monitoring import Metrics
 from typedrag.serving.responses import Fault, Refused, error_response, to_fault
 from typedrag.serving.service import Service
-from typedrag.serving.settings import HTTPLimits, Settings
 
 if TYPE_CHECKING:
     from typedrag.serving.tracing import Tracing
@@ -31,41 +32,45 @@ Where the server has API keys, send yours as `Authorization: Bearer KEY` or `X-A
 _LONGEST_PLACE = 100
 
 
-def create_app(build: Callable[[], Service], settings: Settings, tracing: Tracing | None = None) -> FastAPI:
-    """The ASGI application of a server, whose service is built within the event loop that it then belongs to."""
-    answers_file = FeedbackFile(settings.feedback) if settings.feedback else None
+def create_app(service: Service, start: Callable[[], None] = lambda: None) -> FastAPI:
+    """The ASGI application of a server; `start` is called in its event loop."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        app.state.service = service = build()
-        app.state.readiness = status.Readiness(service, lambda: status.check_programs(service))
-        app.state.feedback = answers_file
+        start()
         async with mount_mcp(app, service):
             yield
         await service.close()
 
     routers = [routes.router, openai.router, status.program_router, status.router]
-    return application(lifespan, routers, settings, "typedrag", DESCRIPTION, tracing)
+    app = application(service, lifespan, routers, "typedrag", DESCRIPTION, service.tracing)
+    app.state.readiness = status.Readiness(service, status.ProgramFaults(service))
+    app.state.feedback = FeedbackFile(service.settings.feedback) if service.settings.feedback else None
+    return app
+
+
+class Served(Protocol):
+    """A service behind HTTP."""
+
+    admission: Admission
+    metrics: Metrics
 
 
 def application(
+    service: Served,
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]],
     routers: Iterable[APIRouter],
-    settings: HTTPLimits,
     title: str,
     description: str,
     tracing: Tracing | None = None,
 ) -> FastAPI:
-    """Paths behind the middleware, whose errors are faults.
-
-    `lifespan` sets the state's `service`, whose metrics count requests, and its `readiness`.
-    """
+    """Paths behind the middleware, whose errors are faults."""
     app = FastAPI(
         title=title,
         version=typedrag.__version__,
         description=description,
         lifespan=lifespan,
-        middleware=middleware(settings),
+        middleware=middleware(service.admission),
         docs_url=None,  # its page loads scripts from elsewhere; /openapi.json says the same
         redoc_url=None,
         telemetry={
@@ -78,6 +83,7 @@ def application(
             "exclude": lambda scope: scope["path"] in ("/healthz", "/readyz", "/metrics"),
         },
     )
+    app.state.service = service
     for router in routers:
         app.include_router(router)
     for kind in (RequestValidationError, HTTPException, Refused, TypedRAGError, TimeoutError):
@@ -90,8 +96,9 @@ async def _reply_to_error(request: Request, error: Exception) -> Response:
         case RequestValidationError():
             first = error.errors()[0]
             place = ".".join(str(part) for part in first["loc"] if part != "body")
-            place = drop_half_characters(place)[:_LONGEST_PLACE] or "The body"
-            return error_response(request, Fault(422, "invalid_request", f"{place}: {first['msg']}."))
+            place = drop_half_characters(place)[:_LONGEST_PLACE]
+            message = f"{place or 'The body'}: {first['msg']}."
+            return error_response(request, Fault(422, "invalid_request", message, param=place))
         case HTTPException():
             return error_response(request, Fault(error.status_code, "http_error", f"{error.detail}."), error.headers)
     return error_response(request, to_fault(error))

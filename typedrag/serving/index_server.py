@@ -19,11 +19,12 @@ from typedrag.retrieval.opening import brings_index
 from typedrag.retrieval.search import remote
 from typedrag.retrieval.search.remote import BM25Settings, SearchRequest, ServedIndex
 from typedrag.serving import status
+from typedrag.serving.admission import Admission
 from typedrag.serving.app import application
 from typedrag.serving.monitoring import Metrics, request_line
-from typedrag.serving.responses import STOPPING, Fault, Refused, busy_error
+from typedrag.serving.responses import Fault, Refused
 from typedrag.serving.server import drain_before_exit
-from typedrag.serving.service import run_in_background, wait_until
+from typedrag.serving.service import run_in_background
 from typedrag.serving.settings import IndexSettings
 
 T = TypeVar("T")
@@ -38,13 +39,14 @@ class SearchService:
     refusing = False
 
     def __init__(self, retriever: IndexRetriever, settings: IndexSettings) -> None:
-        self.settings, self.retriever = settings, retriever
-        self.metrics, self.stopping = Metrics(), False
+        self.settings, self.retriever, self.metrics = settings, retriever, Metrics()
+        self.admission = Admission(settings, self.metrics)
+        at_once = min(settings.batch, settings.running + settings.queue)  # what goes together in one call
+        self._searches = self.admission.turns(at_once, settings.running + settings.queue - at_once)
         self._tuned = lru_cache(_TUNED)(partial(_tuned, retriever))
         self._batcher = remote.Batcher(
             self._search, threads=settings.running, most=lambda kind: min(settings.batch, remote.MAX_REPLY // kind[0])
         )
-        self._under_way = 0
 
     async def search(self, request: SearchRequest) -> bytes:
         if len(request.queries) > self.settings.batch:
@@ -52,6 +54,7 @@ class SearchService:
         if request.part and not getattr(retrieval.retriever_parts(self.retriever), request.part):
             raise Refused(Fault(422, "no_such_part", f"The {request.part} part is not searched here."))
         request_line().questions.extend(request.queries)
+        self.admission.count(len(request.queries) - 1)
         submit = partial(self._batcher.submit, (request.k, request.bm25, request.part), request.queries)
         passages = await self._in_turn(lambda: asyncio.wrap_future(submit()))
         fingerprint = self.retriever.identity["index"].encode()
@@ -76,20 +79,9 @@ class SearchService:
             manifest=manifest,
         )
 
-    async def drain(self) -> None:
-        self.stopping = True
-        await wait_until(lambda: not self._under_way, self.settings.drain)
-
     async def _in_turn(self, work: Callable[[], Awaitable[T]]) -> T:
-        if self.stopping:
-            raise Refused(STOPPING)
-        if self._under_way >= self.settings.running + self.settings.queue:
-            raise busy_error(1)
-        self._under_way += 1
-        try:
-            return await asyncio.wait_for(work(), self.settings.deadline)
-        finally:
-            self._under_way -= 1
+        async with asyncio.timeout(self.settings.deadline), self._searches.take():
+            return await work()
 
     def _search(self, kind: tuple[int, BM25Settings, remote.Part | None], queries: list[str]) -> list[bytes]:
         k, bm25, part = kind
@@ -119,33 +111,29 @@ Where the server has API keys, send yours as `Authorization: Bearer KEY` or `X-A
 router = APIRouter(prefix="/v1", tags=["index"])
 
 
-def open_index(spec: str, index: Path, settings: IndexSettings) -> FastAPI:
+def open_index(spec: str, index: Path | None, settings: IndexSettings) -> FastAPI:
     if brings_index(spec):
         raise InputError(f"'{spec}' has its own index", "Name what searches yours: bm25, dense, hybrid or auto")
     if spec == "gold":
         raise InputError("gold gives passages that a dataset labels, and a server has none", "Name another retriever")
     retriever = open_retriever(spec, index)
 
-    def build() -> SearchService:
-        service = SearchService(retriever, settings)
-        drain_before_exit(service)
-        return service
-
-    return create_index_app(build, settings)
+    service = SearchService(retriever, settings)
+    return create_index_app(service, lambda: drain_before_exit(service.admission))
 
 
-def create_index_app(build: Callable[[], SearchService], settings: IndexSettings) -> FastAPI:
+def create_index_app(service: SearchService, start: Callable[[], None] = lambda: None) -> FastAPI:
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        app.state.service = service = build()
-
-        async def look() -> dict[str, str]:
-            return {"index": await status.check_part([status.search_index(service.retriever)])}
-
-        app.state.readiness = status.Readiness(service, look)
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        start()
         yield
 
-    return application(lifespan, (router, status.router), settings, "typedrag index", DESCRIPTION)
+    async def find_faults() -> dict[str, str]:
+        return {"index": await status.find_fault([status.search_index(service.retriever)])}
+
+    app = application(service, lifespan, (router, status.router), "typedrag index", DESCRIPTION)
+    app.state.readiness = status.Readiness(service, find_faults)
+    return app
 
 
 @router.post("/search", responses={200: {"model": remote.SearchReply}})

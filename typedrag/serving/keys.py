@@ -20,7 +20,9 @@ from typedrag.files.locks import wait_for_lock
 logger = logging.getLogger(__name__)
 
 PREFIX = "tr-"  # by which scanners for leaked keys recognize them
+GIVEN = "TYPEDRAG_CLIENT_KEYS"  # the variable with keys of clients
 _BYTES = 32
+_SHORTEST = 20
 _NAME = re.compile(r"[A-Za-z0-9][\w.@-]{0,63}", re.ASCII)
 _WRITABLE_BY_OTHERS = 0o022
 
@@ -36,6 +38,8 @@ class Key(BaseModel):
     """SHA-256 of the key: 256 random bits need no slow hash."""
     rate: PositiveInt | None = None
     """Requests per minute; None for the server's `rate`."""
+    daily_tokens: PositiveInt | None = None
+    """LM tokens per day; None for the server's `daily_tokens`."""
     created: datetime
 
 
@@ -61,12 +65,13 @@ class KeyFile:
         except ValidationError:
             raise InputError(f"{self.path} holds no keys of typedrag", "Make one: typedrag keys add NAME") from None
 
-    def add(self, name: str, rate: int | None = None) -> str:
+    def add(self, name: str, rate: int | None = None, daily_tokens: int | None = None) -> str:
         """Add a key and return it: it cannot be shown again."""
         if not _NAME.fullmatch(name):
             raise InputError(f"'{name}' is no name of a key", "Take up to 64 letters, digits and ._@-")
         key = PREFIX + secrets.token_urlsafe(_BYTES)
-        entry = Key(name=name, hash=_hash(key), rate=rate, created=datetime.now(UTC).replace(microsecond=0))
+        created = datetime.now(UTC).replace(microsecond=0)
+        entry = Key(name=name, hash=_hash(key), rate=rate, daily_tokens=daily_tokens, created=created)
         with self._changing() as keys:
             if any(other.name == name for other in keys):
                 raise InputError(f"there is a key '{name}' already", f"Revoke it: typedrag keys revoke {name}")
@@ -107,9 +112,14 @@ class Keyring:
     If the file is gone or broken, the keys read last stay in force, and the log says so.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._file = KeyFile(path)
-        self._seen = _look(path)
+    def __init__(self, path: Path | None, more: str = "") -> None:
+        """The keys of a file, and more as `NAME=KEY,NAME=KEY`."""
+        self._given = [_read_given(pair) for pair in more.split(",") if pair.strip()]
+        self._keys: Sequence[Key] = ()
+        self._file = self._seen = None
+        if path is None:
+            return
+        self._file, self._seen = KeyFile(path), _look(path)
         if self._seen is None:
             self._file.read()  # which says why, if it is there
             raise InputError(f"{path} is not there", f"Make a key: typedrag keys --keys {path} add NAME")
@@ -119,12 +129,11 @@ class Keyring:
 
     @property
     def count(self) -> int:
-        return len(self._keys)
+        return len(self._keys) + len(self._given)
 
     def find(self, secret: str) -> Key | None:
         """The stored key of a secret; None if there is none. Its time does not depend on the other keys."""
-        state = _look(self._file.path)
-        if state != self._seen:
+        if self._file and (state := _look(self._file.path)) != self._seen:
             self._seen = state
             try:
                 if state is None:
@@ -135,10 +144,23 @@ class Keyring:
                 logger.error("%s: the keys read last stay in force", error.problem)
         digest = _hash(secret)
         match = None
-        for key in self._keys:
+        for key in (*self._keys, *self._given):
             if hmac.compare_digest(key.hash, digest):
                 match = key
         return match
+
+
+def open_keyring(path: Path | None) -> Keyring | None:
+    """The keys of a file and of the environment; None if there are none."""
+    more = os.environ.get(GIVEN, "")
+    return Keyring(path, more) if path or more else None
+
+
+def _read_given(pair: str) -> Key:
+    name, _, key = pair.strip().partition("=")
+    if not _NAME.fullmatch(name) or len(key) < _SHORTEST:
+        raise InputError(f"{GIVEN} holds no keys", f"Write it like NAME=KEY,NAME=KEY; a key has {_SHORTEST} characters")
+    return Key(name=name, hash=_hash(key), created=datetime.now(UTC))
 
 
 def _hash(key: str) -> str:

@@ -17,7 +17,7 @@ from typedrag.core import records
 from typedrag.core.events import AnswerEnded, AnswerStarted, Classified, Event, Read, Searched, StepEnded, SubAnswered
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import FALLBACK
-from typedrag.lms.threads import run_in_thread
+from typedrag.serving.monitoring import request_line
 from typedrag.serving.responses import Fault, Refused, to_fault
 from typedrag.serving.service import Service
 from typedrag.text.sentences import cited_sentences
@@ -101,13 +101,14 @@ def create_mcp(service: Service) -> MCPServer:
             searched = [loaded for loaded in service.programs.values() if loaded.program.retriever is not None]
             if not searched:
                 raise Refused(Fault(404, "no_index", "No program is served that searches a collection."))
-            program = searched[0].program
+            program, line = searched[0].program, request_line()
             most = program.options.max_question_chars
             if len(query) > most:
                 message = f"The query has {len(query):,} characters; {most:,} are allowed."
                 raise Refused(Fault(422, "invalid_query", message))
             assert program.retriever is not None
-            [passages] = await run_in_thread(partial(program.retriever.search, [query], k))
+            line.program, line.questions = searched[0].name, [query]
+            [passages] = await service.search(partial(program.retriever.search, [query], k))
             return Found(passages=_passages(passages))
 
     return server
@@ -123,7 +124,7 @@ async def mount_mcp(app: Starlette, service: Service) -> AsyncIterator[None]:
         # a server without keys answers only local names, so that no stranger's web page can reach it through the
         # user's browser (DNS rebinding)
         transport_security=TransportSecuritySettings(
-            enable_dns_rebinding_protection=settings.keys is None and not settings.no_keys,
+            enable_dns_rebinding_protection=service.admission.keyring is None and not settings.no_keys,
             allowed_hosts=list(_LOCAL),
             allowed_origins=[*(f"http://{host}" for host in _LOCAL), *settings.origins],
         ),

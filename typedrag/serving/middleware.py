@@ -2,23 +2,21 @@
 
 import asyncio
 import logging
-import math
 import re
 import time
 import uuid
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from ipaddress import ip_address, ip_network
 from urllib.parse import urlsplit
 
 from fastapi import Request
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from typedrag.core.call_context import use_context
-from typedrag.serving.keys import Keyring
+from typedrag.serving.admission import RATE_HEADERS, Admission
 from typedrag.serving.monitoring import RequestLine, request_line
 from typedrag.serving.responses import Fault, Refused, error_response, to_fault
 from typedrag.serving.settings import HTTPLimits
@@ -28,11 +26,13 @@ logger = logging.getLogger(__name__)
 # what anyone may get, besides the files of the page
 OPEN = frozenset({"/", "/favicon.ico", "/healthz", "/readyz"})
 FILES = "/static/"
+PROBED = frozenset({"/healthz", "/readyz", "/metrics"})  # what is asked every few seconds, and not logged
 HEAD_BYTES = 16_384  # the most of a request's target and headers together
 NO_KEY = Fault(401, "invalid_api_key", "No valid API key was given; send it as Authorization: Bearer KEY.")
 ELSEWHERE = Fault(
     421, "unknown_host", "A server without keys answers on its own machine alone: ask it by the name localhost."
 )
+TWO_LENGTHS = Fault(400, "two_lengths", "A request has Content-Length or Transfer-Encoding, not both.")
 INCOMPLETE = Fault(408, "incomplete", "The request did not come whole in time.")
 LONG_HEAD = Fault(431, "head_too_large", f"A request's target and headers have {HEAD_BYTES:,} bytes at most.")
 # of all replies; the page complies: no inline script or style, and nothing from elsewhere
@@ -46,22 +46,21 @@ SECURITY_HEADERS = {
 _ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 _CLIENT_LEFT = 499
 _METHODS = frozenset("GET HEAD POST PUT PATCH DELETE OPTIONS".split())
-_MOST_CLIENTS = 100_000
 
 
-def middleware(settings: HTTPLimits) -> list[Middleware]:
+def middleware(admission: Admission) -> list[Middleware]:
+    settings = admission.settings
     cors = Middleware(
         CORSMiddleware,
         allow_origins=settings.origins,
         allow_methods=("GET", "POST"),
         allow_headers=("*",),
-        expose_headers=("Retry-After", "X-Request-ID"),
+        expose_headers=("Retry-After", "X-Request-ID", *RATE_HEADERS),
     )
-    keyring = Keyring(settings.keys) if settings.keys else None
     return [
         Middleware(RequestMiddleware, log_questions=settings.log_questions),
         *([cors] if settings.origins else []),
-        Middleware(AuthMiddleware, settings=settings, keyring=keyring),
+        Middleware(AuthMiddleware, admission=admission),
         Middleware(BodyMiddleware, settings=settings),
     ]
 
@@ -75,10 +74,11 @@ class RequestMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        client_id = Headers(scope=scope).get("x-request-id", "")
-        line = RequestLine(client_id if _ID.fullmatch(client_id) else uuid.uuid4().hex)
+        service, request = scope["app"].state.service, Request(scope)
+        client_id = request.headers.get("x-request-id", "")
+        line = RequestLine(uuid.uuid4().hex, client_id if _ID.fullmatch(client_id) else "")
         line.method = scope["method"] if scope["method"] in _METHODS else "other"
-        scope.setdefault("state", {})["id"] = line.id
+        line.address = _client_address(request)
         begun = time.perf_counter()
         whole = False
 
@@ -88,7 +88,9 @@ class RequestMiddleware:
                 line.status = message["status"]
                 message.setdefault("headers", [])
                 headers = MutableHeaders(scope=message)
-                headers["X-Request-ID"] = line.id
+                headers.update({"X-Request-ID": line.request_id, **line.headers})
+                if service.admission.stopping:
+                    headers["Connection"] = "close"
                 if "Location" in headers:  # without the server's address: clients may know it by another one
                     target = urlsplit(headers["Location"])
                     path = "/" + target.path.lstrip("/")  # two slashes would lead to another host
@@ -106,24 +108,23 @@ class RequestMiddleware:
                 line.error = to_fault(error).code
                 if line.status:
                     raise  # a reply that has begun can only be cut off, which uvicorn does and logs
-                logger.error("request %s failed", line.id, exc_info=error)
-                return await error_response(Request(scope), to_fault(error))(scope, receive, send_with_headers)
+                logger.error("request %s failed", line.request_id, exc_info=error)
+                return await error_response(request, to_fault(error))(scope, receive, send_with_headers)
             finally:
                 line.path = _path(scope)
                 line.seconds = time.perf_counter() - begun
                 line.error = line.error or ("" if whole else "client_left")
-                metrics = scope["app"].state.service.metrics
-                metrics.count_request(line.path or "other", line.status or _CLIENT_LEFT, line.seconds)
-                line.write(with_questions=self._log_questions)
+                service.metrics.count_request(line.path or "other", line.status or _CLIENT_LEFT, line.seconds)
+                if line.path not in PROBED:
+                    line.write(with_questions=self._log_questions)
 
 
 class AuthMiddleware:
     """Admits clients with a key, or all clients if there are no keys, within their rates."""
 
-    def __init__(self, app: ASGIApp, settings: HTTPLimits, keyring: Keyring | None) -> None:
-        self._app, self._settings, self._keyring = app, settings, keyring
-        self._here_alone = keyring is None and not settings.no_keys
-        self._rates = RateLimiter()
+    def __init__(self, app: ASGIApp, admission: Admission) -> None:
+        self._app, self._admission, self._settings = app, admission, admission.settings
+        self._here_alone = admission.keyring is None and not self._settings.no_keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -139,46 +140,20 @@ class AuthMiddleware:
     def _admit(self, request: Request) -> None:
         if self._here_alone and not _is_local_name(request.headers.get("host", "")):
             raise Refused(ELSEWHERE)
-        path = request.scope["path"]
+        path, line = request.scope["path"], request_line()
         if request.method in ("GET", "HEAD") and (path in OPEN or path.startswith(FILES)):
             return
-        if self._keyring is None:
-            client, rate = _client_address(request), self._settings.rate
-        else:
+        admission = self._admission
+        if admission.keyring is not None:
             scheme, _, secret = request.headers.get("authorization", "").partition(" ")
             if scheme.lower() != "bearer":
                 secret = request.headers.get("x-api-key", "")
-            key = self._keyring.find(secret.strip())
-            if key is None:
+            line.key = admission.keyring.find(secret.strip())
+            if line.key is None:
+                admission.count_failure(line.address)
                 raise Refused(NO_KEY)
-            request_line().key = request.state.key = key.name
-            client, rate = key.name, key.rate or self._settings.rate
-        if wait := self._rates.wait(client, rate):
-            message = "Too many requests in this minute; ask again later."
-            raise Refused(Fault(429, "rate_limited", message, math.ceil(wait)))
-
-
-class RateLimiter:
-    """A bucket of a minute's requests for each client, which refills with time. The least recently used are forgotten
-    first."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic, most: int = _MOST_CLIENTS) -> None:
-        self._clock, self._most = clock, most
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
-
-    def wait(self, client: str, rate: int) -> float:
-        """Take a request of a client. Returns 0 if there was one, else the seconds until there is.
-
-        `rate` requests a minute may all come at once.
-        """
-        now = self._clock()
-        left, since = self._buckets.pop(client, (float(rate), now))
-        left = min(float(rate), left + (now - since) * rate / 60)
-        admitted = left >= 1
-        self._buckets[client] = (left - admitted, now)
-        if len(self._buckets) > self._most:
-            self._buckets.popitem(last=False)
-        return 0.0 if admitted else (1 - left) * 60 / rate
+        admission.check_rate()
+        admission.count()
 
 
 class BodyMiddleware:
@@ -196,6 +171,8 @@ class BodyMiddleware:
             return await _refuse(request, LONG_HEAD, receive, send, self._seconds)
         if not _has_body(request):
             return await self._app(scope, receive, send)
+        if {"content-length", "transfer-encoding"} <= set(request.headers):  # a proxy may have read another request
+            return await _refuse(request, TWO_LENGTHS, receive, send, 0, {"Connection": "close"})
         too_large = Fault(413, "too_large", f"A request's body has {self._most:,} bytes at most.")
         body, more = bytearray(), True
         try:

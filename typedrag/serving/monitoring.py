@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -18,22 +19,29 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from typedrag.core.call_context import call_context
 from typedrag.core.events import AnswerEnded, Event, StepEnded
 from typedrag.core.records import Answer, Answered
-from typedrag.lms.cost import Spending
+from typedrag.core.redaction import without_keys
+from typedrag.lms.cost import CostTracker, Spending
 
 if TYPE_CHECKING:
+    from typedrag.serving.keys import Key
     from typedrag.serving.programs import LoadedProgram
 
 
 SHARED = "PROMETHEUS_MULTIPROC_DIR"  # the variable with the folder in which processes share their metrics
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0)
+_REFUSALS = ((429, "busy"), (429, "rate_limited"), (503, "unavailable"), (503, "lm_unavailable"), (504, "deadline"))
 _MOST_VALUES = 100
 _OTHER = "other"
 
 
 class Metrics:
-    """Counts requests, questions and steps. Labels are words of the program and of this code, never of clients."""
+    """Counts requests, questions and steps. Labels are words of the program and of this code, never of clients.
 
-    def __init__(self) -> None:
+    What alerts are about is there from the beginning, as 0, for the programs of these names: Prometheus sees an
+    increase only between two values.
+    """
+
+    def __init__(self, programs: Iterable[str] = ()) -> None:
         self._registry = registry = CollectorRegistry()
         if not os.environ.get(SHARED):
             ProcessCollector(registry=registry)
@@ -57,9 +65,17 @@ class Metrics:
         self._dollars = counter("lm_dollars", "Price of the LM calls whose price is known.", ["program"])
         self._unpriced = counter("lm_calls_unpriced", "LM calls whose price is not known.", ["program"])
         self.reloads = counter("reloads", "Programs that were to be opened anew.", ["program", "outcome"])
-        self.running = gauge("running", "Questions that are being answered.")
-        self.waiting = gauge("waiting", "Questions that wait for their turn.")
+        self.running = gauge("running", "Questions that are being answered, and searches.")
+        self.waiting = gauge("waiting", "Questions and searches that wait for their turn.")
         self.breaker_open = gauge("breaker_open", "Processes that have found the LM or the index out of order.")
+        for status, code in _REFUSALS:
+            self.refused.labels(status, code)
+        for name in programs:
+            self._fallbacks.labels(name)
+            for outcome in ("answered", "not_answered"):
+                self.questions.labels(name, outcome)
+            for outcome in ("swapped", "refused", "unavailable"):
+                self.reloads.labels(name, outcome)
 
     def page(self, accept: str = "") -> tuple[bytes, str]:
         """The metrics of all processes that share them, and their content type, as the `Accept` header wants it."""
@@ -105,38 +121,48 @@ logger = logging.getLogger("typedrag.requests")
 
 @dataclass
 class RequestLine:
-    """The log's line of a request; a batch has one line, and requests that share an answer all count its calls.
+    """The log's line of a request; a batch has one line.
 
     The `path` is the template of the route; empty if it has none, since the path itself is a stranger's text. The
-    `status` is 0 if there was no reply. `seconds` pass from the head of the request to the end of its reply.
+    `status` is 0 if there was no reply. `seconds` pass from the head of the request to the end of its reply. Spent is
+    what its questions cost, unless others had asked the same at that moment.
     """
 
-    id: str = ""
+    request_id: str = ""
+    client_request_id: str = ""
     method: str = ""
     path: str = ""
     status: int = 0
     seconds: float = 0.0
-    key: str = ""
+    address: str = ""
+    key: Key | None = None
     program: str = ""
     types: list[str] = field(default_factory=list)
-    lm_calls: int = 0
-    tokens: int = 0
     fallback: bool = False
     error: str = ""
     questions: list[str] = field(default_factory=list)
+    accounts: list[CostTracker] = field(default_factory=list)
+    headers: dict[str, str] = field(default_factory=dict)
+    """Those that the reply gets."""
+
+    @property
+    def client(self) -> str:
+        """The one whose limits count."""
+        return self.key.name if self.key else self.address
 
     def add_answer(self, answer: Answer) -> None:
         self.types.extend(kind for kind in (answer.question_type,) if kind and kind not in self.types)
-        self.lm_calls += answer.usage.lm_calls
-        self.tokens += answer.usage.tokens or 0
         self.fallback = self.fallback or bool(answer.fallback)
 
     def write(self, *, with_questions: bool) -> None:
-        fields = {**vars(self), "seconds": round(self.seconds, 4), "types": ",".join(self.types)}
-        names = {"id": "request_id", "types": "type"}
-        values = {names.get(n, n): value for n, value in fields.items() if with_questions or n != "questions"}
-        values = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **values}
-        logger.info(json.dumps(values))  # JSON escapes line ends and control characters
+        spent = sum((account.spent for account in self.accounts), Spending())
+        values = dict(vars(self))
+        for name in ("accounts", "headers", *(() if with_questions else ("questions",))):
+            del values[name]
+        values |= {"seconds": round(self.seconds, 4), "key": self.key.name if self.key else ""}
+        values |= {"type": ",".join(values.pop("types"))}
+        values |= {"lm_calls": spent.usage.lm_calls, "tokens": spent.tokens, "dollars": spent.cost}
+        logger.log(logging.WARNING if self.status >= 500 else logging.INFO, "request", extra={"values": values})
 
 
 def request_line() -> RequestLine:
@@ -144,9 +170,25 @@ def request_line() -> RequestLine:
     return call_context().request or RequestLine()
 
 
-def log_requests() -> None:
+class JSONLines(logging.Formatter):
+    """Lines of JSON without keys."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        values = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, "values", {}),
+        }
+        if record.exc_info:
+            values["exception"] = self.formatException(record.exc_info)
+        return without_keys(json.dumps(values))  # JSON escapes line ends and control characters
+
+
+def log_json() -> None:
+    """Log to stderr in lines of JSON, requests among them."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    logger.handlers = [handler]
+    handler.setFormatter(JSONLines())
+    logging.getLogger().handlers = [handler]
     logger.setLevel(logging.INFO)
-    logger.propagate = False

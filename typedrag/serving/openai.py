@@ -3,7 +3,7 @@
 import json
 import time
 import uuid
-from typing import Any, Self
+from typing import Any, Literal, Self
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request
@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field, model_validator
 
 from typedrag.core.events import AnswerEnded, AnswerStarted, AnswerToken, Event, Read, SubAnswered
-from typedrag.core.records import NOT_FROM_COLLECTION, Answer, Answered
+from typedrag.core.records import CUT_OFF, NOT_FROM_COLLECTION, Answer, Answered
 from typedrag.files.text_files import WholeText, whole
 from typedrag.serving.programs import LoadedProgram
 from typedrag.serving.responses import EVENTS, Fault, Refused, event_stream, unless_client_leaves
@@ -28,13 +28,17 @@ def complete(model: str, answer: Answer) -> dict[str, Any]:
     """The reply whose model is the name of the program."""
     cited = annotate(answer, len(answer.marked) - len(answer.answer))
     message = {"role": "assistant", "content": answer.marked, "refusal": None, "annotations": cited}
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_reason(answer)}
     head = _head("chat.completion", model)
     return {**head, "choices": [choice], "usage": usage(answer), "typedrag": describe_answer(answer)}
 
 
 def _head(kind: str, model: str) -> dict[str, Any]:
     return {"id": f"chatcmpl-{uuid.uuid4().hex}", "object": kind, "created": int(time.time()), "model": model}
+
+
+def _finish_reason(answer: Answer) -> str:
+    return "length" if CUT_OFF in answer.fallback else "stop"
 
 
 def annotate(answer: Answer, begun: int) -> list[dict[str, Any]]:
@@ -75,8 +79,8 @@ def describe_answer(answer: Answer) -> dict[str, Any]:
 
 
 class Chunks:
-    """Renders events as the chunks of a stream that ends in `[DONE]` or an error; with `usage`, the last chunk has the
-    number of tokens.
+    """Renders events as the chunks of a stream that ends in `[DONE]`, perhaps after an error; with `usage`, the last
+    chunk has the number of tokens.
 
     A client can only append to what it got: if the answer turns out to differ, all of it follows after `SUPERSEDED`.
     What is sent ends in the answer, or in a longer text that it was cut from because a small LM had begun to repeat
@@ -90,7 +94,7 @@ class Chunks:
 
     def __call__(self, event: Event | Fault) -> str:
         if isinstance(event, Fault):
-            return _data(event.to_dict(""))
+            return f"{_data(event.to_dict())}data: [DONE]\n\n"
         chunks = [] if self._opened else [self._delta({"role": "assistant", "content": ""})]
         self._opened = True
         if piece := self._next_piece(event):
@@ -102,7 +106,7 @@ class Chunks:
         if cited := annotate(answer, end - len(answer.answer)):
             chunks.append(self._delta({"annotations": cited}))
         own = {**describe_answer(answer), "answer_start": self._begun, "answer_end": end}
-        chunks.append({**self._delta({}, finish_reason="stop"), "typedrag": own})
+        chunks.append({**self._delta({}, finish_reason=_finish_reason(answer)), "typedrag": own})
         if self._usage:
             chunks.append({**self._head, "choices": [], "usage": usage(answer)})
         return "".join(map(_data, chunks)) + "data: [DONE]\n\n"
@@ -174,6 +178,12 @@ class StreamOptions(BaseModel):
     include_usage: bool | None = False
 
 
+class ResponseFormat(BaseModel):
+    """The form of the answer, which is text."""
+
+    type: Literal["text"] = "text"
+
+
 class ChatRequest(BaseModel):
     """A chat; the user's last message is the question. Unknown fields are ignored."""
 
@@ -183,7 +193,9 @@ class ChatRequest(BaseModel):
     )
     stream: bool | None = False
     stream_options: StreamOptions | None = None
-    n: int | None = Field(default=None, ge=1, description="There is one answer; more cannot be asked for.")
+    n: int | None = Field(default=None, ge=1, le=1, description="There is one answer; more cannot be asked for.")
+    response_format: ResponseFormat | None = None
+    tool_choice: Literal["auto", "none"] | None = Field(default=None, description="No tool is ever called.")
     question_type: AskedType = None
 
 
@@ -191,8 +203,6 @@ class ChatRequest(BaseModel):
 async def chat_completions(body: ChatRequest, request: Request) -> Response:
     """Answer the last question of a chat, in the shape of OpenAI's chat completions; with `stream`, in chunks."""
     service: Service = request.app.state.service
-    if (body.n or 1) > 1:
-        raise Refused(Fault(422, "unsupported", "n: There is one answer to a question; leave n out."))
     name = _find_program(service, body.model).name
     question, turns = conversation(body.messages)
     arguments = (question, name, turns, body.question_type)
@@ -221,10 +231,12 @@ async def model(model: str, request: Request) -> JSONResponse:
 def conversation(messages: list[Message]) -> tuple[str, tuple[Turn, ...]]:
     places = [place for place, message in enumerate(messages) if message.role == "user"]
     if not places:
-        raise Refused(Fault(422, "invalid_request", "messages: There is no message of the user."))
+        raise Refused(Fault(422, "invalid_request", "messages: There is no message of the user.", param="messages"))
     last = messages[places[-1]]
     if isinstance(last.content, list) and any(part.type != "text" for part in last.content):
-        raise Refused(Fault(422, "unsupported", "messages: Only text can be read of the last message."))
+        raise Refused(
+            Fault(422, "unsupported", "messages: Only text can be read of the last message.", param="messages")
+        )
     spoken = [message for message in messages[: places[-1]] if message.role in _SPEAKERS]
     earlier = [(m.role, m.text.rpartition(SUPERSEDED)[2].strip()) for m in spoken]  # without drafts of answers
     return last.text, tuple(Turn.model_validate({"speaker": role, "text": text}) for role, text in earlier if text)
@@ -233,7 +245,7 @@ def conversation(messages: list[Message]) -> tuple[str, tuple[Turn, ...]]:
 def _find_program(service: Service, name: str) -> LoadedProgram:
     if name and name not in service.programs:
         message = f"The model `{name[:100]}` does not exist; GET /v1/models lists those that do."
-        raise Refused(Fault(404, "model_not_found", message))
+        raise Refused(Fault(404, "model_not_found", message, param="model"))
     return service.program(name)
 
 

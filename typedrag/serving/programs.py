@@ -13,6 +13,7 @@ from typing import Any
 
 import dspy
 
+from typedrag.core.call_context import use_context
 from typedrag.core.errors import RetrievalError, Unavailable, first_line
 from typedrag.core.records import Answer
 from typedrag.lms.cost import track_calls
@@ -220,7 +221,7 @@ class Reloader:
 
     async def _try(self, loaded: LoadedProgram) -> None:
         settings = self._service.settings
-        with use_lm(loaded.lm), limit_tokens(settings.question_tokens):
+        with use_context(fresh=True), use_lm(loaded.lm), limit_tokens(settings.question_tokens):
             prediction = await asyncio.wait_for(loaded.program.acall(question=EXAMPLE), settings.deadline)
         if not Answer.from_prediction(prediction).answer.strip():
             raise ValueError("its answer is empty")

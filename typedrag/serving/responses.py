@@ -5,7 +5,7 @@ import json
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -20,16 +20,20 @@ from typedrag.serving.monitoring import request_line
 class Fault:
     """An error as a client sees it: a code for programs and a sentence for people.
 
-    `retry_after` is the seconds after which to ask again; 0 if there is no point.
+    `retry_after` is the seconds after which to ask again; 0 if there is no point. `param` is the field that is wrong.
     """
 
     status: int
     code: str
     message: str
     retry_after: int = 0
+    param: str = ""
 
-    def to_dict(self, request_id: str) -> dict[str, Any]:
-        return {"error": {"message": self.message, "type": self.code, "code": self.code, "request_id": request_id}}
+    def to_dict(self) -> dict[str, Any]:
+        """The error of the current request in OpenAI's shape."""
+        kind = "server_error" if self.status >= 500 else "rate_limit_error" if self.status == 429 else _INVALID
+        about = {"type": kind, "param": self.param or None, "code": self.code}
+        return {"error": {"message": self.message, **about, "request_id": request_line().request_id}}
 
 
 class Refused(Exception):
@@ -43,6 +47,8 @@ class Refused(Exception):
 INTERNAL = Fault(500, "internal_error", "The server failed at this; its log says more.")
 DEADLINE = Fault(504, "deadline", "No answer was ready in time.")
 STOPPING = Fault(503, "stopping", "The server is being stopped; ask another, or in a moment.", retry_after=5)
+_INVALID = "invalid_request_error"
+OPENAI_PATHS = ("/v1/chat/completions",)  # whose clients know 400, and not 422
 # the beginning of an `InputError` that the client caused; any other may name a file or an option of the server
 _OF_QUESTION = "the question "
 
@@ -87,11 +93,12 @@ Render = Callable[[Event | Fault], str]  # an event, or the fault that ends a st
 
 
 def error_response(request: Request, fault: Fault, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    if fault.status == 422 and request.url.path in OPENAI_PATHS:
+        fault = replace(fault, status=400)
     request.app.state.service.metrics.refused.labels(fault.status, fault.code).inc()
-    line = request_line()
-    line.error = fault.code
+    request_line().error = fault.code
     wait = {"Retry-After": str(fault.retry_after)} if fault.retry_after else {}
-    return JSONResponse(fault.to_dict(line.id), fault.status, {**(headers or {}), **wait})
+    return JSONResponse(fault.to_dict(), fault.status, {**(headers or {}), **wait})
 
 
 async def unless_client_leaves(request: Request, work: Awaitable[T]) -> T:
@@ -114,7 +121,7 @@ async def unless_client_leaves(request: Request, work: Awaitable[T]) -> T:
 
 def server_sent(event: Event | Fault) -> str:
     if isinstance(event, Fault):
-        return f"event: error\ndata: {json.dumps(event.to_dict(request_line().id)['error'])}\n\n"
+        return f"event: error\ndata: {json.dumps(event.to_dict()['error'])}\n\n"
     values = event.to_dict()
     return f"event: {values['event']}\ndata: {json.dumps(values, ensure_ascii=False)}\n\n"
 

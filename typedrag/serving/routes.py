@@ -53,7 +53,8 @@ async def feedback(body: FeedbackBody, request: Request) -> None:
     file: FeedbackFile | None = request.app.state.feedback
     if file is None:
         raise Refused(Fault(404, "no_feedback", "This server keeps no feedback."))
-    who = getattr(request.state, "key", "")
+    key = request_line().key
+    who = key.name if key else ""
     entry = Feedback(body.request_id, body.rating, body.correction, who, body.question_type)
     try:
         known = await asyncio.to_thread(file.add, entry)
@@ -70,7 +71,7 @@ async def keep(request: Request, answer: Answer) -> None:
     if file is None:
         return
     try:
-        await asyncio.to_thread(file.keep, request.state.id, answer)
+        await asyncio.to_thread(file.keep, request_line().request_id, answer)
     except TypedRAGError as error:
         logger.warning("an answer is not kept for feedback: %s", error)
 
@@ -137,6 +138,7 @@ async def answer_batch(body: Batch, request: Request) -> Response:
         most = f"A batch has {service.settings.batch} questions at most."
         raise Refused(Fault(422, "batch_too_large", most))
     service.program(body.program)
+    service.admission.count(len(body.questions) - 1)
 
     async def one(entry: str | TypedQuestion) -> dict[str, Any]:
         question, question_type = (entry, None) if isinstance(entry, str) else (entry.question, entry.question_type)
@@ -144,7 +146,7 @@ async def answer_batch(body: Batch, request: Request) -> Response:
             answer = await service.answer(question, body.program, question_type=question_type)
             return {"answer": answer.to_dict(), "error": None}
         except Exception as error:
-            return {"answer": None, "error": to_fault(error).to_dict(request_line().id)["error"]}
+            return {"answer": None, "error": to_fault(error).to_dict()["error"]}
 
     everything = asyncio.gather(*(one(question) for question in body.questions))
     return JSONResponse({"answers": await unless_client_leaves(request, everything)})
@@ -186,7 +188,9 @@ class CoverageJudged(Event):
 async def coverage(body: AnswerToJudge, request: Request) -> Response:
     """Judge which sub-questions an answer covers; the LM writes and types them, which costs as much as an answer."""
     service: Service = request.app.state.service
-    loaded = service.program(body.program)
+    loaded, line = service.program(body.program), request_line()
+    line.program = loaded.name
+    line.questions.append(body.question)
 
     def judge() -> CoverageJudged:
         with detect_refusals(), limit_calls(loaded.program.max_lm_calls), collect_steps() as steps:
@@ -243,8 +247,9 @@ class Supported(BaseModel):
 
 
 @router.post("/support", tags=["answers"])
-def support(body: CitedAnswer) -> Supported:
+async def support(body: CitedAnswer, request: Request) -> Supported:
     """Find the passage's sentence that supports each sentence of an answer, by shared words, without an LM call."""
+    service: Service = request.app.state.service
     passages = [Passage(p.id, p.text) for p in body.passages]
-    sentences = supporting_sentences(body.answer, passages, body.question)
+    sentences = await service.search(lambda: supporting_sentences(body.answer, passages, body.question))
     return Supported(support=[SupportedSentence(**one._asdict()) for one in sentences])

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import ssl
 import sys
 import tempfile
 import threading
@@ -17,8 +18,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
+from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -26,29 +28,26 @@ from prometheus_client.multiprocess import mark_process_dead
 from uvicorn.supervisors import Multiprocess
 
 from typedrag.core.errors import InputError, TypedRAGError
+from typedrag.serving.admission import Admission
 from typedrag.serving.app import create_app
-from typedrag.serving.keys import Keyring
+from typedrag.serving.keys import open_keyring
 from typedrag.serving.middleware import HEAD_BYTES, is_loopback
-from typedrag.serving.monitoring import SHARED, log_requests
+from typedrag.serving.monitoring import SHARED, log_json
 from typedrag.serving.programs import ProgramSpec, Reloader, freeze_loaded
 from typedrag.serving.service import Service
 from typedrag.serving.settings import HTTPLimits, Settings
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from typedrag.serving.tracing import Tracing
 
 logger = logging.getLogger(__name__)
 
-# of uvicorn
-HTTP_OPTIONS: dict[str, Any] = {
-    "http": "h11",  # the one of uvicorn's parsers that limits the size of heads
-    "h11_max_incomplete_event_size": HEAD_BYTES,
-    "ws": "none",
-    "server_header": False,
-    "access_log": False,
-    "log_level": "error",  # requests that are not HTTP are answered, not logged
-    "timeout_graceful_shutdown": 5,  # seconds for sending what is finished when the server stops
-}
+UNIX = "unix:"  # before the file of a socket
 _BACKLOG = 2048
 _TO_REACT = 30  # seconds after which a worker that does not react is taken for hung, and is killed
 _BEFORE_RESTART = 5.0
@@ -57,20 +56,42 @@ _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL
 _SPOKEN = "http/protobuf"
 
 
+def http_options(settings: HTTPLimits, host: str = "") -> dict[str, Any]:
+    """The options of uvicorn."""
+    certificate = settings.tls_cert or settings.tls_key
+    if certificate:
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, settings.tls_key)
+        except OSError as error:
+            raise InputError(f"{certificate} is no certificate with its key: {error}", "Name two PEM files") from None
+    return {
+        "ssl_certfile": certificate,
+        "ssl_keyfile": settings.tls_key,
+        "forwarded_allow_ips": "*" if host.startswith(UNIX) else None,
+        "http": "h11",  # the one of uvicorn's parsers that limits the size of heads
+        "h11_max_incomplete_event_size": HEAD_BYTES,
+        "ws": "none",
+        "server_header": False,
+        "access_log": False,
+        "log_config": None,
+        "log_level": "error",  # requests that are not HTTP are answered, not logged
+        "timeout_keep_alive": settings.keep_alive,
+        "timeout_graceful_shutdown": 5,  # seconds for sending what is finished when the server stops
+    }
+
+
 def open_app(specs: Sequence[ProgramSpec], settings: Settings) -> FastAPI:
     """Open programs, and the application that serves them. SIGHUP opens them all anew."""
-    programs, tracing = [spec.open() for spec in specs], open_tracing(settings)
+    service = Service([spec.open() for spec in specs], settings, open_tracing(settings))
 
-    def build() -> Service:
-        service = Service(programs, settings, tracing)
+    def start() -> None:
         reloader = Reloader(service, specs)
         reloader.watch()
         if hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread():
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloader.reload_all)
-        drain_before_exit(service)
-        return service
+        drain_before_exit(service.admission)
 
-    return create_app(build, settings, tracing)
+    return create_app(service, start)
 
 
 def open_tracing(settings: Settings) -> Tracing | None:
@@ -114,18 +135,21 @@ def serve(
         prepare: Is called first in each of several workers.
     """
     report(check_bind_address(host, settings))
-    message = f"typedrag serves {name} at http://{host}:{{}}"
+    raise_file_limit()
+    options = http_options(settings, host)
+    message = f"typedrag serves {name} at {{}}"
     if workers == 1:
         if hasattr(signal, "SIGHUP"):
             signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it is heard: what is opened now is the newest
         app = opening()
         freeze_loaded()
-        log_requests()
+        log_json()
         listener = listen(host, port, settings)
-        report(message.format(listener.getsockname()[1]))
-        uvicorn.Server(uvicorn.Config(app, **HTTP_OPTIONS)).run(sockets=[listener])
+        report(message.format(_address(listener, settings)))
+        uvicorn.Server(uvicorn.Config(app, **options)).run(sockets=[listener])
         return
     listener = listen(host, port, settings)
+    log_json()
     reports, line = multiprocessing.get_context("spawn").Pipe(duplex=False)
     start = _Start(line)
     failed = 0
@@ -147,12 +171,12 @@ def serve(
                     logger.warning("a worker serves again")
                 elif count == workers:
                     start.complete = True
-                    report(message.format(listener.getsockname()[1]))
+                    report(message.format(_address(listener, settings)))
 
     with tempfile.TemporaryDirectory(prefix="typedrag-metrics-") as folder:
         os.environ[SHARED] = folder
         factory = partial(_open_in_worker, opening, prepare, start)
-        options = {"factory": True, "workers": workers, "timeout_worker_healthcheck": _TO_REACT, **HTTP_OPTIONS}
+        options |= {"factory": True, "workers": workers, "timeout_worker_healthcheck": _TO_REACT}
         supervisor = _Supervisor(uvicorn.Config(factory, **options), [listener])
         following = threading.Thread(target=follow, daemon=True)
         following.start()
@@ -218,7 +242,7 @@ def _open_in_worker(opening: Callable[[], FastAPI], prepare: Callable[[], None],
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # no reload is needed while opening
     prepare()
-    log_requests()
+    log_json()
 
     def end_with_supervisor() -> None:
         supervisor = multiprocessing.parent_process()
@@ -239,16 +263,8 @@ def _open_in_worker(opening: Callable[[], FastAPI], prepare: Callable[[], None],
     return app
 
 
-class Drained(Protocol):
-    """A service that can be drained: it refuses new requests, and waits for those under way."""
-
-    stopping: bool
-
-    async def drain(self) -> None: ...
-
-
-def drain_before_exit(service: Drained) -> None:
-    """Drain a service at SIGTERM or SIGINT, before the HTTP server closes its socket by its own handlers.
+def drain_before_exit(admission: Admission) -> None:
+    """Drain a server at SIGTERM or SIGINT, before the HTTP server closes its socket by its own handlers.
 
     Only a second SIGINT cuts off what is under way: a worker gets SIGINT from the terminal and SIGTERM from its
     supervisor, in either order.
@@ -265,7 +281,7 @@ def drain_before_exit(service: Drained) -> None:
             handler(number, None)
 
     async def drain(number: int) -> None:
-        await service.drain()
+        await admission.drain()
         close(number)
 
     def begin(number: int) -> None:
@@ -278,21 +294,31 @@ def drain_before_exit(service: Drained) -> None:
             logging.getLogger("uvicorn.error").disabled = True  # it would log tracebacks of what is cut off
             close(number)
             close(number)
-        elif not service.stopping:
-            service.stopping = True
+        elif not admission.stopping:
+            admission.stopping = True
             loop.call_soon_threadsafe(begin, number)
 
     for number in handlers:
         signal.signal(number, stop)
 
 
+def raise_file_limit() -> None:
+    """Let this process have as many connections as the system allows it: 1,024 files are soon taken."""
+    if resource is not None:
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def check_bind_address(host: str, settings: HTTPLimits) -> str:
-    if settings.keys and settings.no_keys:
+    keyring = open_keyring(settings.keys)
+    if keyring and settings.no_keys:
         raise InputError("--keys and --no-keys contradict each other", "Leave one out")
-    if settings.keys:
-        return f"Keys that are let in: {Keyring(settings.keys).count}."
+    if keyring:
+        return f"Keys that are let in: {keyring.count}."
     if settings.no_keys:
         return f"WARNING: no key is needed. Whoever reaches {host} may ask, at your cost."
+    if host.startswith(UNIX):
+        return "WARNING: no key is needed. Whoever may write to the socket may ask."
     try:
         addresses = [str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
     except OSError as error:
@@ -307,13 +333,36 @@ def check_bind_address(host: str, settings: HTTPLimits) -> str:
 
 def listen(host: str, port: int, settings: HTTPLimits) -> socket.socket:
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):  # on Linux; connections inherit it
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1000 * settings.read_seconds))
-        listener.bind(address)
+        if host.startswith(UNIX):
+            _remove_abandoned(Path(host.removeprefix(UNIX)))
+            listener = socket.socket(socket.AF_UNIX)
+            listener.bind(host.removeprefix(UNIX))
+        else:
+            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            listener = socket.socket(family, kind, protocol)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if hasattr(socket, "TCP_USER_TIMEOUT"):  # on Linux; connections inherit it
+                listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1000 * settings.read_seconds))
+            listener.bind(address)
         listener.listen(_BACKLOG)
     except OSError as error:
-        raise InputError(f"{host}:{port} cannot be listened at: {error.strerror}", "Choose another --port") from None
+        place, hint = (host, "--host") if host.startswith(UNIX) else (f"{host}:{port}", "--port")
+        raise InputError(f"{place} cannot be listened at: {error.strerror}", f"Choose another {hint}") from None
     return listener
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove the socket of a server that has ended."""
+    if path.is_socket():
+        with socket.socket(socket.AF_UNIX) as other:
+            if other.connect_ex(str(path)):
+                path.unlink()
+
+
+def _address(listener: socket.socket, settings: HTTPLimits) -> str:
+    """The address to open in a browser, or the file of a socket."""
+    name = listener.getsockname()
+    if isinstance(name, str):
+        return f"{UNIX}{name}"
+    host = f"[{name[0]}]" if ":" in name[0] else name[0]
+    return f"{'https' if settings.tls_cert or settings.tls_key else 'http'}://{host}:{name[1]}"

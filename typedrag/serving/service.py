@@ -7,12 +7,13 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, aclosing, suppress
+from contextlib import AsyncExitStack, aclosing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import dspy
 
+from typedrag.core.call_context import use_context
 from typedrag.core.errors import TypedRAGError, Unavailable
 from typedrag.core.events import AnswerEnded, Event
 from typedrag.core.question_types import QuestionType
@@ -21,10 +22,11 @@ from typedrag.lms.asking import hide_server_messages
 from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.cost import CostTracker, track_cost
 from typedrag.lms.lm import use_lm
-from typedrag.lms.threads import THREADS, limit_threads
+from typedrag.lms.threads import THREADS, limit_threads, run_in_thread
 from typedrag.lms.trace import limit_tokens
+from typedrag.serving.admission import Admission
 from typedrag.serving.monitoring import Metrics, request_line
-from typedrag.serving.responses import STOPPING, Fault, Refused, busy_error, out_of_order_error, to_fault
+from typedrag.serving.responses import Fault, Refused, out_of_order_error, to_fault
 from typedrag.serving.settings import Settings
 from typedrag.signatures.answering import Turn
 
@@ -37,8 +39,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 NOT_FOUND = Fault(404, "no_such_program", "No program is served by this name; GET /v1/models lists them.")
-_SMOOTHING = 0.2
 _TO_CLOSE = 8.0
+_SEARCHES = 4  # searches, and other work without an LM, at once: it takes a core each
 _THREADS = ThreadPoolExecutor(4, thread_name_prefix="typedrag-background")
 Source = Callable[[], AsyncGenerator[Event, None]]
 
@@ -56,25 +58,21 @@ class Service:
     """
 
     def __init__(self, programs: Iterable[LoadedProgram], settings: Settings, tracing: Tracing | None = None) -> None:
-        self.settings, self.metrics, self._tracing = settings, Metrics(), tracing
         self.programs = {loaded.name: loaded for loaded in programs}
-        self._slots = asyncio.Semaphore(settings.running)
-        self._breaker = CircuitBreaker(settings.breaker_failures, settings.breaker_seconds)
+        self.settings, self.metrics, self.tracing = settings, Metrics(self.programs), tracing
+        self.admission = Admission(settings, self.metrics)
+        self._questions = self.admission.turns(settings.running, settings.queue)
+        self._searches = self.admission.turns(_SEARCHES, settings.queue)
+        self.breaker = CircuitBreaker(settings.breaker_failures, settings.breaker_seconds)
         self._shared: dict[Hashable, SharedRequest] = {}
-        self._mean_seconds = 1.0
-        self.stopping = False
         self.reload_errors: dict[str, str] = {}
         limit_calls_in_flight(settings.lm_calls)
         limit_threads(max(THREADS, settings.running))
 
     @property
-    def under_way(self) -> int:
-        return len(self._shared)
-
-    @property
     def refusing(self) -> bool:
         """True if all questions are refused, until it is time to let one through as a trial."""
-        return self._breaker.seconds_left > 0
+        return self.breaker.seconds_left > 0
 
     def program(self, name: str = "") -> LoadedProgram:
         if name and name not in self.programs:
@@ -137,62 +135,61 @@ class Service:
         """
         key = (loaded.name, loaded.since, identity)
         if (shared := self._shared.get(key)) is None or shared.abandoned:
-            if self.stopping:
-                raise Refused(STOPPING)
-            if self.under_way >= self.settings.running + self.settings.queue:
-                raise busy_error(self._mean_seconds * self.under_way / self.settings.running)
-            self._breaker.check()
+            if self.refusing:
+                raise out_of_order_error(self.breaker.seconds_left)
+            self.admission.check_tokens()
             shared = SharedRequest(partial(self._events, loaded, source), partial(self._end, key, loaded))
             self._shared[key] = shared
         return shared.subscribe(self.settings.deadline)
 
-    async def drain(self) -> None:
-        self.stopping = True
-        await wait_until(lambda: not self.under_way, self.settings.drain)
+    async def search(self, work: Callable[[], T]) -> T:
+        """The result of work that asks no LM, in a thread, within the limits of searches."""
+        async with asyncio.timeout(self.settings.deadline), self._searches.take():
+            return await run_in_thread(work)
 
     async def close(self) -> None:
         """Send the spans that are still pending, for some seconds at most."""
-        if self._tracing is not None:
+        if self.tracing is not None:
             with suppress(TimeoutError):  # a collector may hang
-                await asyncio.wait_for(run_in_background(self._tracing.close), _TO_CLOSE)
+                await asyncio.wait_for(run_in_background(self.tracing.close), _TO_CLOSE)
 
     async def _events(self, loaded: LoadedProgram, source: Source) -> AsyncGenerator[Event, None]:
-        with self.metrics.waiting.track_inprogress():
-            await self._slots.acquire()
-        begun, account = time.monotonic(), CostTracker()
-        try:
-            with ExitStack() as stack:
-                stack.enter_context(self.metrics.running.track_inprogress())
-                stack.enter_context(use_lm(loaded.lm))
-                stack.enter_context(dspy.context(trace=None))  # it would keep the prompts of the last 10,000 calls
-                stack.enter_context(limit_tokens(self.settings.question_tokens))
-                stack.enter_context(track_cost(account))
-                stack.enter_context(hide_server_messages())
-                async with aclosing(source()) as events:
-                    async for event in events:
-                        self.metrics.count_event(loaded, event)
-                        if self._tracing is not None:
-                            self._tracing.add_event(loaded, event)
-                        yield event
-        finally:
-            self._slots.release()
-            self.metrics.count_spending(loaded, account.spent)
-            self._mean_seconds += _SMOOTHING * (time.monotonic() - begun - self._mean_seconds)
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._questions.take())
+            if self.breaker.begin_trial():
+                stack.enter_context(use_context(fresh=True))  # a kept reply would not show that the LM is back
+            account = CostTracker()
+            request_line().accounts.append(account)
+            stack.callback(lambda: self.admission.spend_tokens(account.spent.tokens))
+            stack.callback(lambda: self.metrics.count_spending(loaded, account.spent))
+            stack.enter_context(use_lm(loaded.lm))
+            stack.enter_context(dspy.context(trace=None))  # it would keep the prompts of the last 10,000 calls
+            stack.enter_context(limit_tokens(self.settings.question_tokens))
+            stack.enter_context(track_cost(account))
+            stack.enter_context(hide_server_messages())
+            async with aclosing(source()) as events:
+                async for event in events:
+                    self.metrics.count_event(loaded, event)
+                    if self.tracing is not None:
+                        self.tracing.add_event(loaded, event)
+                    yield event
 
     def _end(self, key: Hashable, loaded: LoadedProgram, shared: SharedRequest, error: BaseException | None) -> None:
         if self._shared.get(key) is shared:  # an abandoned one may have a successor
             del self._shared[key]
+        if isinstance(error, Refused):
+            return
         if error is not None:
             outcome = "left" if isinstance(error, asyncio.CancelledError) else to_fault(error).code
             self.metrics.questions.labels(loaded.name, outcome).inc()
         if isinstance(error, asyncio.CancelledError):
             return
-        self._breaker.record(error)
-        self.metrics.breaker_open.set(self._breaker.open)
+        self.breaker.record(error)
+        self.metrics.breaker_open.set(self.breaker.open)
         if error is None:
             return
-        if self._tracing is not None:
-            self._tracing.add_error(error)
+        if self.tracing is not None:
+            self.tracing.add_error(error)
         if to_fault(error).status >= 500:
             expected = isinstance(error, TypedRAGError)
             level, trace = (logging.WARNING, None) if expected else (logging.ERROR, error)
@@ -284,12 +281,14 @@ class CircuitBreaker:
         """The seconds until a question is let through as a trial; 0 or less if one is now."""
         return self._last_trial + self._seconds - self._clock() if self.open else 0.0
 
-    def check(self) -> None:
+    def begin_trial(self) -> bool:
+        """True for a question that is let through as a trial; raises if others are refused."""
         if not self.open:
-            return
+            return False
         if (seconds := self.seconds_left) > 0:
             raise out_of_order_error(seconds)
         self._last_trial = self._clock()
+        return True
 
     def record(self, error: BaseException | None) -> None:
         """Count the end of a question; an error of the question itself says nothing about the LM."""
@@ -303,9 +302,3 @@ class CircuitBreaker:
 async def run_in_background(function: Callable[[], T]) -> T:
     """The result of a function, run in a thread apart from those that answer."""
     return await asyncio.get_running_loop().run_in_executor(_THREADS, function)
-
-
-async def wait_until(done: Callable[[], bool], seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while not done() and time.monotonic() < end:
-        await asyncio.sleep(0.05)

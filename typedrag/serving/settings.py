@@ -45,11 +45,24 @@ class HTTPLimits(QueueLimits):
     batch: PositiveInt = 32
     """Questions in a batch."""
     keys: Path | None = None
-    """The key file; without one, the server listens on loopback only."""
+    """The key file; without it and without TYPEDRAG_CLIENT_KEYS, the server listens on loopback only."""
     no_keys: bool = False
     """Whether anyone who reaches the server may ask without a key."""
     rate: PositiveInt = 60
-    """Requests per minute of a key without its own rate; without keys, of a client's address."""
+    """Requests per minute of a key without its own rate; without keys, of a client's address. A batch counts as its
+    questions."""
+    parallel: PositiveInt | None = None
+    """Questions of a key or address at once, waiting ones included; by default as many as there is room for, until
+    others ask."""
+    daily_tokens: PositiveInt | None = None
+    """LM tokens per day of a key without its own number, and without keys, of a client's address; by default no
+    limit."""
+    tls_cert: Path | None = None
+    """PEM file with the certificate for HTTPS, and its chain."""
+    tls_key: Path | None = None
+    """PEM file with its key, if the other one has none."""
+    keep_alive: PositiveInt = 75
+    """Seconds for which an idle connection stays open; more than a load balancer keeps its own, which is mostly 60."""
     read_seconds: PositiveFloat = 10.0
     """Seconds within which a request's body must arrive, and for which a client may take nothing of its reply."""
     origins: tuple[str, ...] = ()
@@ -85,7 +98,7 @@ class IndexSettings(HTTPLimits):
     batch: PositiveInt = 256
     """The most queries of a request."""
     rate: PositiveInt = 1_000_000
-    """Requests a minute of a key that has no rate of its own; without keys, of a client's address."""
+    """Queries a minute of a key that has no rate of its own; without keys, of a client's address."""
 
 
 L = TypeVar("L", bound=QueueLimits)

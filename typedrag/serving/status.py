@@ -4,18 +4,21 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Protocol
 
-import dspy
 import httpx
 from fastapi import APIRouter, Header, HTTPException, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
 
-from typedrag.core.errors import LMUnavailable
+from typedrag.core.call_context import use_context
+from typedrag.core.errors import LMUnavailable, first_line
 from typedrag.core.redaction import without_keys
 from typedrag.retrieval import Retriever
+from typedrag.serving.admission import Admission
+from typedrag.serving.programs import LoadedProgram
 from typedrag.serving.service import Service, run_in_background
 from typedrag.serving.settings import Settings
 
@@ -25,14 +28,14 @@ router, program_router = APIRouter(tags=["status"]), APIRouter()
 
 OK, FAILED = "ok", "unavailable"
 _SECONDS = 5.0
-_REFUSALS = (401, 403)
+_ANSWER_SECONDS = 30.0
+_PROMPT = "Answer yes or no, in one word: is bread baked?"
 
 
 class Watched(Protocol):
-    """A service that tells if it is being stopped, and if it refuses all requests, since the LM is out of order."""
+    """A service that tells if it is being stopped, and if it refuses all questions, since the LM is out of order."""
 
-    @property
-    def stopping(self) -> bool: ...
+    admission: Admission
 
     @property
     def refusing(self) -> bool: ...
@@ -41,54 +44,74 @@ class Watched(Protocol):
 class Readiness:
     """Checks what a service needs. A result is kept for some seconds, so that probes cost little.
 
-    `look` gives the state of each part, such as the index.
+    `find_faults` gives the fault of each part, such as the index; empty if there is none.
     """
 
-    def __init__(self, service: Watched, look: Callable[[], Awaitable[dict[str, str]]], keep: float = _SECONDS) -> None:
-        self._service, self._look, self._keep = service, look, keep
+    def __init__(
+        self, service: Watched, find_faults: Callable[[], Awaitable[dict[str, str]]], keep: float = _SECONDS
+    ) -> None:
+        self._service, self._find_faults, self._keep = service, find_faults, keep
         self._looking = asyncio.Lock()
-        self._seen: dict[str, str] = {}
+        self._faults: dict[str, str] = {}
         self._at = float("-inf")
 
     async def parts(self) -> dict[str, str]:
         """`ok` or `unavailable` for each of `server`, which refuses requests while it stops, `index` and `lm`."""
+        if self._service.admission.stopping:
+            return {"server": FAILED}
         async with self._looking:
             if time.monotonic() - self._at >= self._keep:
-                self._seen, self._at = await self._look(), time.monotonic()
-        server = FAILED if self._service.stopping else OK
-        return {"server": server, **self._seen, **({"lm": FAILED} if self._service.refusing else {})}
+                before, self._faults = self._faults, await self._find_faults()
+                self._at = time.monotonic()
+                for fault in set(self._faults.values()) - {"", *before.values()}:  # said once, not at each probe
+                    logger.warning("not ready: %s", fault)
+        parts = {part: FAILED if fault else OK for part, fault in self._faults.items()}
+        return {"server": OK, **parts, **({"lm": FAILED} if self._service.refusing else {})}
 
 
-async def check_programs(service: Service) -> dict[str, str]:
-    programs = list(service.programs.values())
-    searched = [loaded.program.retriever for loaded in programs if loaded.program.retriever is not None]
-    calls = [_ask_lm(loaded.lm) for loaded in programs]
-    index, lm = await asyncio.gather(check_part(map(search_index, searched)), check_part(calls))
-    return {"index": index, "lm": lm}
+class ProgramFaults:
+    """Finds faults of the programs' indexes and LMs.
+
+    An LM has to answer once, by a call like those of questions: nothing else shows that its key is let in. After that
+    it is enough that its server can be reached, which costs no call.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._answered: set[tuple[str, datetime]] = set()
+
+    async def __call__(self) -> dict[str, str]:
+        if self._service.breaker.open:
+            self._answered.clear()
+        programs = list(self._service.programs.values())
+        searched = [loaded.program.retriever for loaded in programs if loaded.program.retriever is not None]
+        index, lm = await asyncio.gather(
+            find_fault(map(search_index, searched)), find_fault(map(self._ask_lm, programs))
+        )
+        return {"index": index, "lm": lm}
+
+    async def _ask_lm(self, loaded: LoadedProgram) -> None:
+        lm, version = loaded.lm, (loaded.name, loaded.since)
+        if address := lm.kwargs.get("api_base"):
+            headers = {"Authorization": f"Bearer {lm.kwargs.get('api_key') or 'EMPTY'}"}
+            async with httpx.AsyncClient(timeout=_SECONDS) as client:
+                reply = await client.get(f"{address.rstrip('/')}/models", headers=headers)
+            if reply.is_server_error:  # a gateway may lack this path, or have it for others, and still answer
+                raise LMUnavailable(f"the LM's server replies with status {reply.status_code}")
+        if version not in self._answered:
+            with use_context(fresh=True):
+                await asyncio.wait_for(lm.acall(_PROMPT), _ANSWER_SECONDS)
+            self._answered.add(version)
 
 
-async def check_part(checks: Iterable[Awaitable[None]]) -> str:
-    """`ok`, or `unavailable` if one of the checks of a part raises."""
-    within = [asyncio.wait_for(check, _SECONDS) for check in checks]
-    faults = [ended for ended in await asyncio.gather(*within, return_exceptions=True) if ended is not None]
-    for fault in faults:
-        logger.warning("not ready: %s", without_keys(str(fault) or type(fault).__name__))
-    return FAILED if faults else OK
+async def find_fault(checks: Iterable[Awaitable[None]]) -> str:
+    """The errors that the checks of a part raise, in words; empty if there are none."""
+    faults = [ended for ended in await asyncio.gather(*checks, return_exceptions=True) if ended is not None]
+    return "; ".join(without_keys(first_line(fault)) for fault in faults if isinstance(fault, Exception))
 
 
 async def search_index(retriever: Retriever) -> None:
-    await run_in_background(lambda: retriever.search(["ready"], 1))
-
-
-async def _ask_lm(lm: dspy.LM) -> None:
-    """Raise the error that asking its server gives, if any. An LM without an address is not checked."""
-    if not (address := lm.kwargs.get("api_base")):
-        return
-    headers = {"Authorization": f"Bearer {lm.kwargs.get('api_key') or 'EMPTY'}"}
-    async with httpx.AsyncClient(timeout=_SECONDS) as client:
-        reply = await client.get(f"{address.rstrip('/')}/models", headers=headers)
-    if reply.status_code in _REFUSALS or reply.is_server_error:  # a server may lack this path, and still answer
-        raise LMUnavailable(f"the LM's server replies with status {reply.status_code}")
+    await asyncio.wait_for(run_in_background(lambda: retriever.search(["ready"], 1)), _SECONDS)
 
 
 @router.get("/healthz")

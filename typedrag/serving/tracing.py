@@ -59,7 +59,7 @@ class Tracing:
             request.set_attributes(
                 {
                     **texts,
-                    "typedrag.request_id": request_line().id,
+                    "typedrag.request_id": request_line().request_id,
                     "typedrag.program": loaded.name,
                     "typedrag.version": loaded.version,
                     "typedrag.question_type": answer.question_type or "",

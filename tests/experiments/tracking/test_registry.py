@@ -35,10 +35,10 @@ def store(tmp_path_factory):
     register(uri, home / "other", "others", about(compiled=None))
     register(uri, home / "old", "old", about())
     register(uri, home / "changed", "changed", about())
-    [old] = [f for f in (home / "store").rglob("program.json") if "old" in run_name_of(f)]
-    edit(old.parent, "program.json", format=99)
-    [changed] = [f for f in (home / "store").rglob("signatures.json") if "changed" in run_name_of(f)]
-    changed.write_text(json.dumps({name: {} for name in json.loads(changed.read_text())}))
+    for old in (f for f in (home / "store").rglob("program.json") if "old" in run_name_of(f)):
+        edit(old.parent, "program.json", format=99)
+    for changed in (f for f in (home / "store").rglob("signatures.json") if "changed" in run_name_of(f)):
+        changed.write_text(json.dumps({name: {} for name in json.loads(changed.read_text())}))
     client = mlflow.MlflowClient()
     client.create_registered_model("stranger")
     client.create_model_version("stranger", str(home / "other"))
@@ -83,6 +83,12 @@ def test_what_is_registered_is_listed_with_its_scores(store, client):
     assert other.compiled is None
     assert client.get_run(first.run).info.run_name == "1"
     assert asdict(first)["about"]["compiled"]["objective/score"]["n"] == 100
+
+
+def test_a_run_has_an_agent_beside_its_model(client):
+    run = client.get_model_version("answers", "1").run_id
+    agent, model = (mlflow.models.get_model_info(f"runs:/{run}/{name}") for name in ("agent", "model"))
+    assert agent.metadata == {"task": "agent/v1/responses"} and model.metadata is None
 
 
 def test_what_is_worse_than_before_it_was_compiled_is_not_promoted_unless_forced(store, client):

@@ -161,3 +161,78 @@ def test_what_an_lm_fails_at_is_the_error_of_its_row(model, server, reply):
     rows = answered.json()["predictions"]
     assert [bool(row["answer"]) for row in rows] == [True, False, True]
     assert "cannot be used" in rows[1]["error"] and not rows[0]["error"]
+
+
+def agent(folder: Path):
+    from mlflow.models import Model
+
+    from typedrag.experiments.tracking.served_agent import save_agent
+
+    save_compiled(compiled("rag", Options(top_k=3)), folder / "program", about())
+    save_agent(folder / "program", folder / "agent", Model())
+    return mlflow.pyfunc.load_model(str(folder / "agent"))
+
+
+@pytest.mark.usefixtures("environment")
+def test_an_agent_answers_the_last_message_of_a_conversation_and_asks_no_lm_when_it_is_saved(tmp_path, server):
+    loaded = agent(tmp_path)
+    assert server.calls == []
+    said = [{"type": "output_text", "text": "They train it."}]
+    earlier = [
+        {"role": "user", "content": QUESTION},
+        {"type": "message", "id": "1", "role": "assistant", "content": said},
+    ]
+    reply = loaded.predict({"input": [*earlier, {"role": "user", "content": "And why does bread rise?"}]})
+    (message,) = reply["output"]
+    assert message["content"][0]["text"] and message["role"] == "assistant"
+    assert len(reply["custom_outputs"]["passages"]) == 3 and reply["custom_outputs"]["answered"] == "passages"
+    standalone, answered = server.calls
+    assert "They train it." in str(standalone.request) and answered.wanted != standalone.wanted
+
+
+@pytest.mark.usefixtures("environment")
+def test_an_agent_streams_its_answer_and_says_what_it_cannot_do(tmp_path, server):
+    from mlflow.exceptions import MlflowException
+
+    loaded = agent(tmp_path)
+    *pieces, done = loaded.predict_stream({"input": [{"role": "user", "content": QUESTION}]})
+    assert {piece["type"] for piece in pieces} == {"response.output_text.delta"}
+    text = "".join(piece["delta"] for piece in pieces if piece["item_id"] == done["item"]["id"])
+    assert text.startswith(done["item"]["content"][0]["text"]) and done["custom_outputs"]["citations"]
+    with pytest.raises(MlflowException, match="question is empty") as raised:
+        loaded.predict({"input": [{"role": "user", "content": " "}]})
+    assert raised.value.get_http_status_code() == 400
+    server.reply = lambda call: (401, f"no {KEY}")
+    with pytest.raises(MlflowException, match="cannot be used") as raised:
+        list(loaded.predict_stream({"input": [{"role": "user", "content": QUESTION}]}))
+    assert raised.value.get_http_status_code() == 503 and KEY not in str(raised.value)
+
+
+@pytest.mark.usefixtures("environment")
+def test_a_retriever_can_be_named_where_it_is_loaded(model, sample_retriever, monkeypatch):
+    from tests.serving.index_server import served_index
+
+    monkeypatch.delenv("TYPEDRAG_INDEX")
+    with served_index(sample_retriever) as index:
+        loaded = mlflow.pyfunc.load_model(str(model), model_config={"retriever": index.url})
+        [row] = loaded.predict([{"question": QUESTION}])
+    assert len(row["passages"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("program", "options", "reranker", "extras"),
+    [
+        ("direct_lm", {}, "none", "mlflow"),
+        ("rag", {}, "none", "mlflow,lucene"),
+        ("rag", {}, "lm-listwise", "mlflow,lucene"),
+        ("rag", {}, "bi-encoder", "mlflow,lucene,dense"),
+        ("typed_rag", {"type_classifier": "embedding"}, "none", "mlflow,lucene,dense"),
+        ("preqrag", {}, "none", "mlflow,lucene,dense"),
+    ],
+)
+def test_a_model_requires_what_its_program_needs(tmp_path, program, options, reranker, extras):
+    from typedrag.experiments.tracking.served_model import requirement
+    from typedrag.programs.compiled import Compiled, build_without_index
+
+    save_compiled(build_without_index(program, Options(**options)), tmp_path / "p", about(), reranker=reranker)
+    assert requirement(Compiled.read(tmp_path / "p")).partition("==")[0] == f"typedrag[{extras}]"

@@ -2,7 +2,7 @@ import dspy
 import pytest
 
 from tests.scripted import scripted
-from typedrag.core.errors import NotMeasurable, StepFailed
+from typedrag.core.errors import InputError, NotMeasurable, StepFailed
 from typedrag.core.records import Passage, Reference
 from typedrag.metrics.judges.grades import Correctness, Equivalence, Faithfulness, Grade, Relevance
 
@@ -17,7 +17,8 @@ PREDICTION = dspy.Prediction(
 
 
 def grade(metric: type[Grade], reply, example=EXAMPLE, prediction=PREDICTION, **options):
-    with scripted({metric.signature: reply}) as engine:
+    signature = metric.plain_signature if options.get("plain") else metric.signature
+    with scripted({signature or metric.signature: reply}) as engine:
         result = metric(dspy.settings.lm, **options)(example, prediction)
     return result, engine
 
@@ -87,3 +88,17 @@ def test_the_judge_sees_as_much_of_a_passage_as_the_program(options, given, word
 def test_without_a_gold_answer_or_passages_there_is_nothing_to_measure_by(metric, prediction, lack):
     with pytest.raises(NotMeasurable, match=lack):
         grade(metric, {"grade": 1}, example=dspy.Example(id="q1", question="Why?"), prediction=prediction)
+
+
+@pytest.mark.parametrize(("metric", "words"), [
+    (Equivalence, "semantic similarity, not surface similarity"),
+    (Relevance, "regardless of correctness"),
+    (Faithfulness, "grounded in the passages"),
+])  # fmt: skip
+def test_as_published_the_judge_is_asked_as_in_the_paper(metric, words):
+    scored, engine = grade(metric, {"grade": 1}, plain=True)
+    [(name, _)] = engine.prompts
+    assert name == f"{metric.signature.__name__}Plainly" and scored.measures["grade"] == 1
+    assert words in " ".join(metric.plain_signature.instructions.split())
+    with pytest.raises(InputError, match="no prompt of its own"):
+        grade(Correctness, {"grade": 1}, plain=True)

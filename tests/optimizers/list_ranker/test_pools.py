@@ -6,17 +6,20 @@ from itertools import permutations
 import dspy
 import pytest
 
+from tests.datasets.files import write_jsonl
 from tests.experiments.runs import question, run
 from tests.scripted import scripted
 from tests.scripted import signatures as s
 from typedrag.core.errors import InputError
 from typedrag.core.records import Passage, Reference, Step
+from typedrag.datasets.richrag import load_richrag, read_candidates
 from typedrag.experiments.results import MetricResult
 from typedrag.optimizers.list_ranker.measures import utility_table
 from typedrag.optimizers.list_ranker.pools import (
     find_scale,
     golden_aspects,
     has_sub_answers,
+    pools_from_candidates,
     pools_from_labels,
     pools_from_runs,
     pools_from_sub_answers,
@@ -205,3 +208,33 @@ def test_runs_without_judged_passages_are_refused():
     for results in ((), (question(0, {"mrr": 0.5}),), (unjudged,)):
         with pytest.raises(InputError, match="no judged passages"):
             pools_from_runs([run("a", *results)])
+
+
+def test_pools_are_the_candidates_that_richrag_s_authors_publish(tmp_path):
+    """Rows in the layout of their files; the rows of a question that is asked twice are in the order of lines."""
+    write_jsonl(
+        tmp_path / "data_test.jsonl",
+        {"question": "Why?", "answers": [{"answer": "old yeast"}], "subqs": ["Why? yeast"], "subas": ["old yeast"]},
+        {"question": "Why?", "answer": "cold dough", "subqs": ["cold"], "subas": ["cold dough"]},
+    )
+    document = {"id": "7", "title": "Bread", "section": "Rising", "text": "It is old yeast."}
+    write_jsonl(
+        tmp_path / "candidates.jsonl",
+        {
+            "question": "Why?",
+            "passages": [
+                {"subqs": ["Why? flour"], "doc": {"title": "Flour", "text": "Heavy flour."}},
+                {"subqs": ["Why? flour", "Why? yeast"], "doc": document},
+                {"subqs": ["Why? flour"], "doc": {"title": "Salt", "section": "", "text": "Salt."}},
+            ],
+        },
+        {"question": "Why?", "passages": [{"subqs": ["cold"], "doc": {"title": "Dough", "text": "cold dough"}}]},
+    )
+    examples = load_richrag(tmp_path / "data_test.jsonl").examples
+    one, other = pools_from_candidates(examples, read_candidates(tmp_path / "candidates.jsonl"), limit=2)
+    assert [p.passage.titled for p in one.passages] == ["Flour\nHeavy flour.", "Bread: Rising\nIt is old yeast."]
+    assert [one.passage_aspects(p) for p in one.passages] == [("Why? flour",), ("Why? flour", "Why? yeast")]
+    assert [p.coverage for p in one.passages] == [[0.0], [1.0]] and one.sub_answers == ["old yeast"]
+    assert [p.text for p in other.passages] == ["cold dough"] and other.passages[0].label == 1
+    with pytest.raises(InputError, match="no passages for 'Why"):
+        list(pools_from_candidates(examples, []))

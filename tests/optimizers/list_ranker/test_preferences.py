@@ -97,6 +97,12 @@ def test_the_generator_answers_from_the_first_passages_of_a_list():
     assert values[1] < values[0]
 
 
+def test_the_generator_may_answer_by_the_prompt_of_the_preset():
+    with scripted() as engine:
+        generator_reward(2, "plain")(POOLS[0], (0, 1))
+    assert engine.asked() == ["AnswerRichlyPlainly"]
+
+
 def test_pairs_are_made_of_the_written_list_and_lists_that_were_drawn(ranker):
     preferences = build(ranker, NCOM, seed=3)
     assert preferences

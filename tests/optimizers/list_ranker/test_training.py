@@ -118,6 +118,7 @@ def test_candidates_are_drawn_anew_with_some_that_are_worth_something(tmp_path):
         assert {pool.passages[example.chosen[n]].label for n in silver} == {1}
         assert sum(pool.passages[n].label for n in example.chosen) >= 3
     assert SilverDataset([pool], candidates=50, length=2)[0].chosen == tuple(range(12))
+    assert len(SilverDataset([pool], candidates=50, length=10, full=True)[0].lists[0]) == 10
     assert len(SilverDataset([pool], candidates=50, length=2)[0].lists[0]) <= 2
 
 

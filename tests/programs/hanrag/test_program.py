@@ -127,6 +127,14 @@ def test_a_query_that_was_asked_before_ends_the_steps():
     assert any("asked before" in d for d in answer.dropped)
 
 
+def test_as_published_a_query_may_come_again_until_the_limit_of_steps():
+    published = Options.as_published("hanrag")
+    assert published.hanrag.max_lm_calls >= 1000
+    answer, asked = ask(options=published, RouteQuestion=route("complex"), JudgeEnding={"ending": False})
+    assert retrieval_cycles(answer.steps) == published.hanrag.max_steps == 5
+    assert asked.count("RefineQuestion") == 5 and not any("asked before" in d for d in answer.dropped)
+
+
 ABLATIONS = {
     "relevance": (HANRAGOptions(discriminate_relevance=False), "JudgeRelevance", 2),
     "refiner": (HANRAGOptions(refine=False), "RefineQuestion", 2),
@@ -253,6 +261,14 @@ def test_a_question_of_one_part_is_answered_in_a_single_step():
     assert "one part only" in answer.fallback and answer.route == "compound"
 
 
+def test_as_published_the_answer_to_a_single_part_is_composed_too():
+    one = {"sub_queries": ["How long is the Forth Bridge?"]}
+    published = Options.as_published("hanrag")
+    answer, asked = ask(COMPOUND, options=published, RouteQuestion=route("compound"), DecomposeCompound=one)
+    assert asked == ["RouteQuestion", "DecomposeCompound", "AnswerInPhrasePlainly", "ComposePhrase"]
+    assert answer.fallback == "" and answer.route == "compound"
+
+
 def test_the_budget_of_lm_calls_is_its_own_and_holds():
     options = Options(hanrag=HANRAGOptions(max_lm_calls=26, max_steps=9))
     answer, asked = ask(
@@ -312,11 +328,9 @@ def test_every_baseline_answers_in_a_phrase_where_it_is_wanted(name):
 
 
 def test_the_revelator_may_be_an_lm_of_its_own(monkeypatch):
-    from typedrag.programs import hanrag
-
     with scripted({s.RouteQuestion: route("single-step")}) as own:
         lm = dspy.settings.lm
-    monkeypatch.setattr(hanrag, "_open_once", lambda spec: {"own/lm": lm}[spec])
+    monkeypatch.setattr("typedrag.lms.lm._open_once", lambda spec: {"own/lm": lm}[spec])
     # the scripted LM takes no schema: its adapter is DSPy's own, and the reply is in its layout
     own.replies[s.RouteQuestion] = "[[ ## route ## ]]\nsingle-step\n\n[[ ## completed ## ]]"
     own.replies[s.JudgeRelevance] = "[[ ## relevant ## ]]\nTrue\n\n[[ ## completed ## ]]"

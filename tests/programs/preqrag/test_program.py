@@ -254,6 +254,18 @@ def test_answers_can_be_phrases(hybrid):
     assert single.fallback == multi.fallback == ""
 
 
+@pytest.mark.parametrize("style", STYLES)
+def test_as_published_each_style_is_the_paper_s_own_prompt_and_asks_for_the_answer_alone(hybrid, style):
+    published = Options.as_published("preqrag")
+    published = published.with_given({"preqrag": {"prompt_style": style}})
+    with scripted() as engine:
+        answer = ask(PreQRAG(hybrid, options=published), SINGLE)
+    name, prompt = engine.prompts[-1]
+    assert name == f"{STYLES[style]}Plainly" and "under 200 tokens" in " ".join(getattr(s, name).instructions.split())
+    assert "citations" not in prompt and "answered" not in prompt
+    assert (answer.citations, answer.fallback) == ((), "") and answer.passages
+
+
 def test_where_combining_fails_the_sub_answers_are_given(hybrid):
     with scripted({s.AnswerFromSubAnswers: "torn"}):
         answer = ask(PreQRAG(hybrid, options=options(generation=2)), MULTI)

@@ -104,7 +104,7 @@ def test_a_full_queue_is_told_and_asked_again(slow):
     with served_index(slow, queue=1) as serving, ThreadPoolExecutor(3) as pool:
         there = open_retriever(serving.url)
         waiting = [pool.submit(_post, serving.url, query) for query in QUESTIONS[:2]]
-        while serving.service._under_way < 2:
+        while serving.service.admission.under_way < 2:
             time.sleep(0.01)
         refused = _post(serving.url, "bread")
         assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")

@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ from typedrag.programs.compiled import PROGRAM, Compiled, CompiledAbout
 from typedrag.programs.loading import without_external_models
 
 CHAMPION = "champion"
-MODEL = "model"  # the name of a run's model: `runs:/ID/model`
+MODEL, AGENT = "model", "agent"  # the names of a run's models: `runs:/ID/model`
 _REGISTERED = {"typedrag": "compiled program"}  # the tag by which registered versions are found
 _DIGEST, _MODEL_ID = "typedrag.program", "typedrag.model"  # tags of runs; versions have the second one, too
 _QUESTIONS = "set of test questions"
@@ -85,27 +85,34 @@ def log_model(tracker: Tracker, program: Path, register_as: str | None) -> str:
     content = {file.name: read_json(program, file.name, str(program)) for file in program.glob("*.json")}
     content[PROGRAM]["about"].pop("created", None)  # a compile that is resumed after its end writes it again
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-    model_id = str(tags[_MODEL_ID]) if tags.get(_DIGEST) == digest else _save_model(tracker, program)
+    model_id = str(tags[_MODEL_ID]) if tags.get(_DIGEST) == digest else _save_models(tracker, program)
     client.set_tag(tracker.id, _MODEL_ID, model_id)
     client.set_tag(tracker.id, _DIGEST, digest)
     return "" if register_as is None else _register(tracker, model_id, register_as, Compiled.read(program).about)
 
 
-def _save_model(tracker: Tracker, program: Path) -> str:
+def _save_models(tracker: Tracker, program: Path) -> str:
+    """Save the run's models, the one that takes batches and the agent, and return the first one's id."""
+    from typedrag.experiments.tracking.served_agent import save_agent
+    from typedrag.experiments.tracking.served_model import save_served_program
+
+    model_id, _ = (_save_model(tracker, program, *of) for of in ((MODEL, save_served_program), (AGENT, save_agent)))
+    return model_id
+
+
+def _save_model(tracker: Tracker, program: Path, name: str, save: Callable[[Path, Path, Any], None]) -> str:
     from mlflow.entities import LoggedModelOutput
     from mlflow.models import Model
 
-    from typedrag.experiments.tracking.served_model import save_served_program
-
     client, experiment = tracker.client, tracker.client.get_run(tracker.id).info.experiment_id
-    model = client.create_logged_model(experiment, name=MODEL, source_run_id=tracker.id)
+    model = client.create_logged_model(experiment, name=name, source_run_id=tracker.id)
     model_id = str(model.model_id)
     with tempfile.TemporaryDirectory() as folder:
         # MLflow's own log_model would let an LM answer the example
         described = Model(model.artifact_location, tracker.id, model_uuid=model_id, model_id=model_id)
         copy = copytree(program, Path(folder, ARTIFACT))  # the model names the folder that it was saved from
-        save_served_program(copy, Path(folder, MODEL), described)
-        client.log_model_artifacts(model_id, str(Path(folder, MODEL)))
+        save(copy, Path(folder, name), described)
+        client.log_model_artifacts(model_id, str(Path(folder, name)))
     client.finalize_logged_model(model_id, "READY")
     client.log_outputs(tracker.id, [LoggedModelOutput(model_id, step=0)])
     return model_id

@@ -7,13 +7,21 @@ from typing import Any, ClassVar
 
 import dspy
 
-from typedrag.core.errors import NotMeasurable
+from typedrag.core.errors import InputError, NotMeasurable
 from typedrag.lms.asking import ask
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.metrics.overlap import gold_texts
 from typedrag.signatures.demonstrations import predictor
 from typedrag.signatures.fields import number_passages
-from typedrag.signatures.judging import GradeCorrectness, GradeEquivalence, GradeFaithfulness, GradeRelevance
+from typedrag.signatures.judging import (
+    GradeCorrectness,
+    GradeEquivalence,
+    GradeEquivalencePlainly,
+    GradeFaithfulness,
+    GradeFaithfulnessPlainly,
+    GradeRelevance,
+    GradeRelevancePlainly,
+)
 from typedrag.text.words import first_words
 
 _PASSAGE_WORDS = 200
@@ -31,19 +39,24 @@ class Grade(Metric):
     Args:
         answer_words: The number of words of an answer that are graded; None for all.
         retries: How often to ask again for a reply that cannot be parsed.
+        plain: Whether the judge is asked as in the paper (PreQRAG, appendix C.1).
     """
 
     judged = True
     measures = ("grade", "normalized")
     signature: ClassVar[type[dspy.Signature]]
+    plain_signature: ClassVar[type[dspy.Signature] | None] = None
     meanings: ClassVar[Mapping[int, str]]
 
     answer_words: int | None = None
     retries: int = 2
+    plain: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.give = predictor(self.signature)
+        if self.plain and self.plain_signature is None:
+            raise InputError(f"the paper of {self.name} has no prompt of its own here", "Leave out plain")
+        self.give = predictor((self.plain and self.plain_signature) or self.signature)
 
     def judge_inputs(self, example: dspy.Example, prediction: dspy.Prediction) -> dict[str, Any]:
         if self.needs is None:
@@ -73,6 +86,7 @@ class Equivalence(Grade):
     name = "equivalence"
     needs = gold_texts
     signature = GradeEquivalence
+    plain_signature = GradeEquivalencePlainly
     meanings: ClassVar[Mapping[int, str]] = {
         0: "the answer does not say what a right answer says",
         1: "the answer says a part of what a right answer says, or says it imprecisely",
@@ -86,6 +100,7 @@ class Relevance(Grade):
 
     name = "relevance"
     signature = GradeRelevance
+    plain_signature = GradeRelevancePlainly
     meanings: ClassVar[Mapping[int, str]] = {
         0: "the answer does not address the question",
         1: "the answer addresses a part of the question, is vague, or strays from it",
@@ -103,6 +118,7 @@ class Faithfulness(Grade):
 
     name = "faithfulness"
     signature = GradeFaithfulness
+    plain_signature = GradeFaithfulnessPlainly
     meanings: ClassVar[Mapping[int, str]] = {
         -1: "the passages support nothing of the answer",
         0: "the passages support a part of the answer",

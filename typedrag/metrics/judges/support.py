@@ -55,8 +55,7 @@ class EmbeddingSupport:
     - supported, if it is near a source (a fragment also with the question before it), its numbers, names and quoted
       terms are all in the question or the sources, and so are enough of the words that it adds to the question;
     - contradicted, if it is almost the same as a source, but one of the two is negated, or if it is not supported, but
-    near
-      a source, and has another number, name or quoted term in the same place;
+      near a source, and has another number, name or quoted term in the same place;
     - otherwise not stated.
     """
 

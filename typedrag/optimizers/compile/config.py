@@ -1,15 +1,14 @@
 """Configuration of a compile, from flags or a YAML file; unknown keys are refused."""
 
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, Field, PositiveFloat, PositiveInt
 
 from typedrag.experiments import config as configs
 from typedrag.experiments.config import CLOSED, DataConfig, LMConfig, MetricConfig, ProgramConfig
-from typedrag.metrics import DEFAULT_OBJECTIVE, parse_objective
-from typedrag.optimizers.compile.targets import ALONE
-from typedrag.optimizers.compile.teleprompters.base import BudgetName
+
+BudgetName = Literal["light", "medium", "heavy"]
 
 
 class WeightedMetric(MetricConfig):
@@ -26,6 +25,8 @@ WeightedMetrics: TypeAlias = Annotated[
 
 
 def default_metrics() -> tuple[WeightedMetric, ...]:
+    from typedrag.metrics import DEFAULT_OBJECTIVE, parse_objective  # they bring DSPy, as do targets
+
     return tuple(WeightedMetric(name=n, weight=w) for n, w in parse_objective(DEFAULT_OBJECTIVE).items())
 
 
@@ -87,6 +88,8 @@ class CompileConfig(configs.ExperimentConfig):
     @property
     def against(self) -> tuple[WeightedMetric, ...]:
         """The metrics to compile against, by default `DEFAULT_OBJECTIVE`; none for a module with labels of its own."""
+        from typedrag.optimizers.compile.targets import ALONE
+
         return self.metrics or (() if self.modules in ALONE else default_metrics())
 
     def test_evaluation(self, *programs: ProgramConfig) -> configs.EvaluationConfig:

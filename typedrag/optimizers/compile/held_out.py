@@ -62,6 +62,12 @@ class HeldOut:
         return self.comparison.differences if self.comparison else ()
 
     @property
+    def about(self) -> dict[str, Any]:
+        """The results that are saved with a compiled program or judge; see `CompiledAbout`."""
+        means = {"base": self.base, "compiled": self.compiled, "differences": self.changes}
+        return {**means, "verdict": self.verdict, "p": self.p, "tests": self.tests}
+
+    @property
     def verdict(self) -> Verdict:
         """`better` or `worse` if that is more than chance, else empty; never `better` if less truthful."""
         return combine_verdicts(self.overall, self.truth)

@@ -136,7 +136,7 @@ def run_compile(
     compiling = _Compile(config, out, watching or CompileProgress())
     result = compiling.run()
     text = json.dumps(result.to_dict(), ensure_ascii=False, indent=1)
-    write_text(out / RESULT, compiling.parts.redactor(text) + "\n")
+    write_text(out / RESULT, compiling.redactor(text) + "\n")
     return result
 
 
@@ -151,63 +151,57 @@ def test_run_name(program: Path) -> str:
     return f"{COMPILED}-{Compiled.read(program).fingerprint}"
 
 
-class _Compile:
+class _Compile(CompileResources):
     def __init__(
         self, config: CompileConfig, out: Path, watching: CompileProgress, *, only_planned: bool = False
     ) -> None:
-        self.config, self.out, self.watching = config, out, watching
-        self.parts = parts = CompileResources(config, out, types_by_lm=not only_planned)
-        parts.check()
-        self.saved = out / (JUDGE if parts.judge else PROGRAM)
+        super().__init__(config, out, types_by_lm=not only_planned)
+        self.check()
+        self.out, self.watching, self.saved = out, watching, out / (JUDGE if self.judge else PROGRAM)
         # without the LM's types, the examples come in another order
-        other = only_planned and parts.types
-        self.folder = out / COMPILE / (ESTIMATE if other else "") / parts.target.name
+        other = only_planned and self.types
+        self.folder = out / COMPILE / (ESTIMATE if other else "") / self.target.name
         self.replies = config.replies or out / REPLIES
-        self.tracker = Tracker(config.tracking, parts.redactor, watching.notice)
+        self.tracker = Tracker(config.tracking, self.redactor, watching.notice)
         limit_calls_in_flight(config.calls_in_flight)
 
     def plan(self) -> Plan:
         """Estimate the compile, and refuse what cannot be compiled or tested before anything is paid."""
-        parts = self.parts
-        _ = parts.base, parts.dataset  # loaded first, since opening the replies makes the folder
-        request = parts.request(self.folder)
+        _ = self.base, self.dataset  # loaded first, since opening the replies makes the folder
+        request = self.request(self.folder)
         if self.config.test_limit is None:
-            check_test(parts.test_examples, parts.dataset, "--test-limit")
+            check_test(self.test_examples, self.dataset, "--test-limit")
         with use_reply_store(self.replies, keep_unreadable=True):  # for the target and the test
-            estimate = estimate_compile(request, parts.optimizer, parts.stop)
-        return Plan(estimate, *parts.limits, 2 * len(parts.test_examples), parts.types)
+            estimate = estimate_compile(request, self.optimizer, self.stop)
+        return Plan(estimate, *self.limits, 2 * len(self.test_examples), self.types)
 
     def run(self) -> CompileResult:
-        parts = self.parts
-        check_store(self.config.tracking, parts.redactor)
+        check_store(self.config.tracking, self.redactor)
         # the target has a folder of its own in this one
-        open_folder = partial(RunFolder.open, self.out, parts.identity, kind=KIND, resume=True, items={})
+        open_folder = partial(RunFolder.open, self.out, self.identity, kind=KIND, resume=True, items={})
         if is_run(self.out):  # so that nothing is paid for another compile
             open_folder().close()
         self.watching.plan(self.plan())
-        if parts.risk:
-            self.watching.notice(parts.risk)
+        if self.risk:
+            self.watching.notice(self.risk)
         with open_folder():
-            self.tracker.begin_folder(self.out, parts.public_settings, {RISK: parts.risk})
-            name, risk = parts.target.name, parts.risk
+            self.tracker.begin_folder(self.out, self.public_settings, {RISK: self.risk})
+            log = partial(log_compile, self.tracker, target=self.target.name, risk=self.risk)
             try:
                 # unreadable replies are kept, so that a resumed compile fails where it failed
                 with use_reply_store(self.replies, keep_unreadable=True):
                     result = self._run()
             except BaseException as error:
                 why = "it was interrupted" if isinstance(error, KeyboardInterrupt) else "a fault ended it"
-                log_compile(self.tracker, read_candidates(self.folder), None, name, risk=risk, stopped=why)
+                log(read_candidates(self.folder), None, stopped=why)
                 raise
-            candidates, stopped = result.outcome.candidates, result.outcome.stopped
-            as_model = self.config.register_as
-            version = log_compile(
-                self.tracker, candidates, result, name, risk=risk, stopped=stopped, register_as=as_model
-            )
+            outcome = result.outcome
+            version = log(outcome.candidates, result, stopped=outcome.stopped, register_as=self.config.register_as)
             return replace(result, registered=version)
 
     def _run(self) -> CompileResult:
-        parts, target, base = self.parts, self.parts.target, self.parts.base
-        request = parts.request(self.folder)
+        target, base = self.target, self.base
+        request = self.request(self.folder)
 
         def on_candidate(candidate: Candidate) -> None:
             best = best_so_far(self.folder, request.student) if candidate.best else None
@@ -216,7 +210,7 @@ class _Compile:
             self.watching.candidate(target.name, candidate)
             log_candidates(self.tracker, read_candidates(self.folder), target.name)
 
-        outcome = compile_module(request, parts.optimizer, parts.stop, on_candidate=on_candidate)
+        outcome = compile_module(request, self.optimizer, self.stop, on_candidate=on_candidate)
         compiled = target.merge_into(base, outcome.best)
         self._save(compiled)
         before = target.student() if base is None else base
@@ -229,84 +223,76 @@ class _Compile:
         self._save(compiled, test)
         if test.comparison and base is not None:  # a later candidate, of a larger budget, replaces `program` untested
             self._save(compiled, test, self.out / TEST / test_run_name(self.saved) / PROGRAM)
-        spent = parts.spent_on_types + outcome.spent
-        return CompileResult(self.saved, target.name, outcome, test, spent, risk=parts.risk)
+        spent = self.spent_on_types + outcome.spent
+        return CompileResult(self.saved, target.name, outcome, test, spent, risk=self.risk)
 
     def _save(self, module: dspy.Module, test: HeldOut | None = None, folder: Path | None = None) -> None:
-        parts, config = self.parts, self.config
+        config = self.config
         about = CompiledAbout(
-            metric=parts.objective.name,
-            metric_options={name: options for name, options in parts.metric_options.items() if options},
-            optimizer=parts.optimizer.name,
-            optimizer_options=parts.optimizer.model_dump(mode="json"),
+            metric=self.objective.name,
+            metric_options={name: options for name, options in self.metric_options.items() if options},
+            optimizer=self.optimizer.name,
+            optimizer_options=self.optimizer.model_dump(mode="json"),
             budget=config.budget.name,
-            modules=(parts.target.name,) if config.modules else (),
-            dataset=parts.dataset.name,
-            dataset_fingerprint=parts.dataset.fingerprint,
+            modules=(self.target.name,) if config.modules else (),
+            dataset=self.dataset.name,
+            dataset_fingerprint=self.dataset.fingerprint,
             subset=config.dataset.subset or "",
-            index="" if parts.judge else parts.resources.index_fingerprint(config.program),
+            index="" if self.judge else self.resources.index_fingerprint(config.program),
             seed=config.dataset.seed,
-            lms=parts.lm_settings,
+            lms=self.lm_settings,
         )
         if test:
-            about = replace(
-                about,
-                test_questions=text_hash(json.dumps(sorted(str(e.id) for e in parts.test_examples)))[:16],
-                base=test.base,
-                compiled=test.compiled,
-                differences=test.changes,
-                verdict=test.verdict,
-                p=test.p,
-                tests=test.tests,
-            )
+            questions = text_hash(json.dumps(sorted(str(e.id) for e in self.test_examples)))[:16]
+            about = replace(about, test_questions=questions, **test.about)
         if not isinstance(module, Program):
-            save_judge(module, self.saved, about, redact=parts.redactor)
+            save_judge(module, self.saved, about, redact=self.redactor)
             if test:
-                keep_check(self.saved, test, parts.resources.lm.model, parts.dataset)
+                keep_check(self.saved, test, self.resources.lm.model, self.dataset)
             return
         save_compiled(
             module,
             folder or self.saved,
             about,
-            reranker=reranker_spec(config.program, parts.source),
-            retriever=parts.resources.retriever_spec(config.program),
-            bm25=bm25_settings(config.program, parts.source),
-            redact=parts.redactor,
+            reranker=reranker_spec(config.program, self.source),
+            retriever=self.resources.retriever_spec(config.program),
+            bm25=bm25_settings(config.program, self.source),
+            redact=self.redactor,
         )
 
     def _test(self, base: dspy.Module, compiled: dspy.Module) -> HeldOut:
-        parts, config, folder = self.parts, self.config, self.out / TEST
-        if parts.judge:
-            tests = SavedJudge.read(self.saved).count_tests(parts.resources.lm.model, parts.dataset)
+        config, folder = self.config, self.out / TEST
+        if self.judge:
+            tests = SavedJudge.read(self.saved).count_tests(self.resources.lm.model, self.dataset)
         else:
             this = f"{COMPILED}-{fingerprint(dump_state(compiled))}"
             tests = len({this, *(file.stem for file in folder.glob(f"{COMPILED}-*"))})
-        if parts.own_labels:
+        if self.own_labels:
             return held_out_alone(
-                parts.target,
+                self.target,
                 base,
                 compiled,
-                parts.test_examples,
+                self.test_examples,
                 folder,
-                lm=parts.resources.lm,
+                lm=self.resources.lm,
                 threads=config.threads,
                 seed=config.seed,
                 tests=tests,
                 listener=self._show_test,
-                redact=parts.redactor,
+                redact=self.redactor,
             )
         changed, notice = is_changed(base, compiled), self.watching.notice
         programs = [config.program.model_copy(update={"name": BASE})]
         if changed:
-            program = parts.resources.with_compiled(config.program, self.saved)
+            program = self.resources.with_compiled(config.program, self.saved)
             programs.append(program.model_copy(update={"name": test_run_name(self.saved)}))
         metrics = with_truthfulness(
-            parts.resources.config.metrics, parts.test_examples, parts.dataset, parts.resources.scorer, notice
+            self.resources.config.metrics, self.test_examples, self.dataset, self.resources.scorer, notice
         )
         evaluated = run_evaluation(
             config.test_evaluation(*programs).model_copy(update={"metrics": metrics}),
             folder,
-            among={str(e.id) for e in parts.examples("test")},
+            among={str(e.id) for e in self.examples("test")},
             resume=True,
             on_progress=self._show_test,
             on_notice=notice,
@@ -314,7 +300,7 @@ class _Compile:
         runs = [one.run for one in evaluated]
         if changed and not all(run.values(TRUTH) for run in runs):
             notice("truthfulness could be measured of no test question: the verdict does not go by it")
-        measurable = measurable_ids([metric for metric, _ in parts.objective.metrics], parts.test_examples)
+        measurable = measurable_ids([metric for metric, _ in self.objective.metrics], self.test_examples)
         weights = {m.name: m.weight for m in config.against}
         other = runs[1] if len(runs) > 1 else None
         return held_out(runs[0], other, weights, measurable, config.seed, tests=tests)

@@ -158,13 +158,15 @@ def evaluate_rankers(
     return RankerReport(len(pools), k, tuple(scores), tuple(compare_rankers(scores, seed, questions)))
 
 
-def rank_pool(ranker: Reranker, pool: Pool) -> list[int]:
+def rank_pool(ranker: Reranker, pool: Pool, k: int | None = None) -> list[int]:
+    """The places of the k best passages of a pool, by default of all, best first."""
     passages = [p.passage for p in pool.passages]
+    k = k or len(passages)
     if isinstance(ranker, AspectReranker):
         aspects = {p.id: pool.passage_aspects(p) for p in pool.passages}
-        ranked = ranker.rerank_by_aspects(pool.question, passages, len(passages), aspects)
+        ranked = ranker.rerank_by_aspects(pool.question, passages, k, aspects)
     else:
-        ranked = ranker.rerank(pool.question, passages, len(passages))
+        ranked = ranker.rerank(pool.question, passages, k)
     place = {p.id: n for n, p in enumerate(passages)}
     return [place[p.id] for p in ranked]
 

@@ -1,5 +1,6 @@
 """Build pools from graded passages, from answers to sub-aspects, or from runs whose passages were judged."""
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -10,11 +11,12 @@ from typedrag.core.errors import InputError
 from typedrag.core.question_types import SubQuestionType
 from typedrag.core.records import Passage, Reference
 from typedrag.datasets.dataset import text_hash
-from typedrag.datasets.richrag import Pool
+from typedrag.datasets.richrag import CandidateRow, Pool
 from typedrag.experiments.results import QuestionResult, Run
 from typedrag.metrics.ranking import coverage_table
 from typedrag.metrics.similarity import rouge
 from typedrag.optimizers.list_ranker.measures import graded_table
+from typedrag.programs.richrag import Pool as Merged
 from typedrag.programs.richrag import SubAspectExplorer, aspect_queries, merge
 from typedrag.retrieval import Retriever
 from typedrag.runs.work import Stages
@@ -118,22 +120,44 @@ def pools_from_sub_answers(
         rankings = retriever.search(aspect_queries(example.question, searched), depth)
         merged = merge(rankings, searched, limit, fuse=fuse)
         if merged.passages:
-            answers = list(example.sub_answers)
-            best = max(_references(example), key=lambda r: r.label, default=None)
-            answer = best.text if best else " ".join(answers)
-            table = coverage_table([p.text for p in merged.passages], answers).tolist()
-            needed = example.get("passage_ids") or ()
-            rows = [
-                {
-                    **_row(p),
-                    "label": int(p.id in needed or fmean(rouge(p.text, answer).values()) > RELEVANT),
-                    "coverage": _rounded(covers),
-                    "sub_aspects": [searched.index(a) for a in merged.aspects[p.id]],
-                }
-                for p, covers in zip(merged.passages, table, strict=True)
-            ]
-            fields = {"id": str(example.id), "question": example.question, "answer": answer}
-            yield Pool.model_validate({**fields, "sub_aspects": searched, "sub_answers": answers, "passages": rows})
+            yield _covered_pool(example, searched, merged)
+
+
+def pools_from_candidates(
+    examples: Iterable[dspy.Example], candidates: Iterable[CandidateRow], *, limit: int | None = None
+) -> Iterator[Pool]:
+    """Yield the pool of each question as RichRAG's authors publish it; the rows of a question asked twice are in the
+    order of the examples."""
+    rows: dict[str, deque[CandidateRow]] = {}
+    for row in candidates:
+        rows.setdefault(row.question, deque()).append(row)
+    for example in examples:
+        if not rows.get(example.question):
+            raise InputError(f"the candidates have no passages for '{example.question}'", "Name the file of its part")
+        row_passages = rows[example.question].popleft().passages[:limit]
+        passages = [Passage(f"{example.id}-{n}", c.doc.text, c.doc.heading) for n, c in enumerate(row_passages)]
+        found_for = {p.id: tuple(c.subqs) for p, c in zip(passages, row_passages, strict=True)}
+        aspects = list(dict.fromkeys(aspect for c in row_passages for aspect in c.subqs))
+        yield _covered_pool(example, aspects, Merged(passages, found_for))
+
+
+def _covered_pool(example: dspy.Example, aspects: Sequence[str], merged: Merged) -> Pool:
+    answers = list(example.sub_answers)
+    best = max(_references(example), key=lambda r: r.label, default=None)
+    answer = best.text if best else " ".join(answers)
+    table = coverage_table([p.text for p in merged.passages], answers).tolist()
+    needed = example.get("passage_ids") or ()
+    rows = [
+        {
+            **_row(p),
+            "label": int(p.id in needed or fmean(rouge(p.text, answer).values()) > RELEVANT),
+            "coverage": _rounded(covers),
+            "sub_aspects": [aspects.index(a) for a in merged.aspects[p.id]],
+        }
+        for p, covers in zip(merged.passages, table, strict=True)
+    ]
+    fields = {"id": str(example.id), "question": example.question, "answer": answer}
+    return Pool.model_validate({**fields, "sub_aspects": aspects, "sub_answers": answers, "passages": rows})
 
 
 def pools_from_runs(runs: Sequence[Run]) -> list[Pool]:

@@ -48,6 +48,8 @@ class PreferenceSettings(BaseModel):
     """The least difference between the rewards of a pair of US³ (RichRAG, appendix B: 0.1)."""
     most_pairs: PositiveInt | None = None
     """Pairs to train on, drawn by the seed if there are more; by default all (RichRAG, appendix B: 6,000)."""
+    answer_prompt: Literal["cited", "plain"] = "cited"
+    """The prompt of the answers that are rewarded: see `Options.answer_prompt`."""
     threads: PositiveInt = 8
     """Rewards computed at once."""
 
@@ -88,9 +90,9 @@ def ncom_reward(pools: Sequence[Pool]) -> Reward:
     return lambda pool, ranking: ncom(ranking, tables[pool.id]) or 0.0
 
 
-def generator_reward(passages: int) -> Reward:
+def generator_reward(passages: int, answer_prompt: Literal["cited", "plain"] = "cited") -> Reward:
     """Rewards lists by the answer that the LM in use writes from their first passages; its errors are raised."""
-    answerer = PassageAnswerer(AnswerRichly, Options(answer_passages=passages))
+    answerer = PassageAnswerer(AnswerRichly, Options(answer_passages=passages, answer_prompt=answer_prompt))
 
     def reward(pool: Pool, ranking: Sequence[int]) -> float:
         chosen = [pool.passages[n].passage for n in ranking[:passages]]

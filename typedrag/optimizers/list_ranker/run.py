@@ -192,7 +192,7 @@ def _silver_dataset(
     config: RankerTrainConfig, ranker: ListRanker, pools: Sequence[Pool], watching: TrainingProgress
 ) -> SilverDataset:
     candidates = config.training.candidates or SilverDataset.candidates
-    dataset = SilverDataset(pools, candidates, ranker.settings.list_length)
+    dataset = SilverDataset(pools, candidates, ranker.settings.list_length, full=config.training.full_lists)
     if not len(dataset):
         raise InputError(
             "no passage of any pool covers anything of what is to be covered, so that all silver lists are empty",
@@ -231,7 +231,9 @@ def _preferences(
         def listener(progress: Progress) -> None:
             watching.listener(replace(progress, run="pools ranked and rewarded"))
 
-        reward = pairs.generator_reward(ranker.settings.list_length) if by_generator else pairs.ncom_reward(pools)
+        length = ranker.settings.list_length
+        by_answers = by_generator and pairs.generator_reward(length, settings.answer_prompt)
+        reward = by_answers or pairs.ncom_reward(pools)
         preferences = pairs.build_preferences(
             ranker, pools, reward, settings, store, seed=config.training.seed, listener=listener
         )

@@ -18,6 +18,7 @@ from transformers.trainer_utils import set_seed
 from typedrag.core.errors import InputError
 from typedrag.datasets.richrag import Pool
 from typedrag.experiments.config import CLOSED
+from typedrag.metrics.ranking import greedy_ranking
 from typedrag.optimizers.list_ranker.measures import pool_measures, ranker_candidates, silver_list, utility_table
 from typedrag.optimizers.list_ranker.preferences import Preference
 from typedrag.optimizers.trainer import OnStep, QuietTrainer, last_checkpoint, train, training_arguments
@@ -51,6 +52,8 @@ class TrainingSettings(BaseModel):
     """Passages of a pool in a step; by default 32 for silver lists, and the whole pool for preferences,
     since their lists were written over it (RichRAG, eq. 12). From a larger pool, candidates for silver lists
     are drawn anew in each epoch, so that lists vary; those of a pair are drawn once."""
+    full_lists: bool = False
+    """Continue a silver list to its length where no passage adds anything, as in the paper."""
     frozen_layers: NonNegativeInt = 0
     """Layers of the encoder to freeze, from its embeddings up; frozen layers train at no cost."""
     beta: PositiveFloat = 0.1
@@ -94,7 +97,8 @@ class SilverDataset(torch.utils.data.Dataset[TrainingExample]):
     learning_rate = 5e-5
     candidates = 32
 
-    def __init__(self, pools: Sequence[Pool], candidates: int, length: int) -> None:
+    def __init__(self, pools: Sequence[Pool], candidates: int, length: int, *, full: bool = False) -> None:
+        self._rank = greedy_ranking if full else silver_list
         tables = ((pool, utility_table(pool)) for pool in pools)
         self._pools = [(pool, table) for pool, table in tables if table.any()]
         self._candidates, self._length = candidates, length
@@ -110,7 +114,7 @@ class SilverDataset(torch.utils.data.Dataset[TrainingExample]):
             good = random.sample(covering, min(len(covering), max(1, self._candidates // 2)))
             others = random.sample([n for n in chosen if n not in good], self._candidates - len(good))
             chosen = sorted([*good, *others])
-        return TrainingExample(pool, tuple(chosen), (tuple(silver_list(table[chosen], self._length)),))
+        return TrainingExample(pool, tuple(chosen), (tuple(self._rank(table[chosen], self._length)),))
 
 
 class PreferenceDataset(torch.utils.data.Dataset[TrainingExample]):

@@ -42,7 +42,7 @@ class EvidenceBased(Retrieving):
     may_be_phrase = True
 
     def query(self, question: str) -> str:
-        """What is searched for."""
+        """The query for a question."""
         return question
 
     def forward(self, question: str, about_it: bool = False) -> dspy.Prediction:

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar
 
 import dspy
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
@@ -14,8 +14,7 @@ from typedrag.core.registry import Registry
 from typedrag.optimizers.compile.teleprompters.candidates import Candidate, CandidateLog, Metric, Scoring
 from typedrag.optimizers.compile.teleprompters.limiter import CallLimiter
 
-BudgetName = Literal["light", "medium", "heavy"]
-BUDGET_CALLS: dict[BudgetName, int] = {"light": 3_000, "medium": 12_000, "heavy": 50_000}
+BUDGET_CALLS: dict[str, int] = {"light": 3_000, "medium": 12_000, "heavy": 50_000}
 """The most LM calls by the name of the budget. `light` is enough for a dozen candidates on 50 questions, at five calls
 each."""
 _LEAST_THRESHOLD = 0.001
@@ -125,7 +124,7 @@ optimizer_names = _OPTIMIZERS.names
 optimizer_class = _OPTIMIZERS.find
 
 
-def build_optimizer(name: str, options: Mapping[str, Any] | None = None, budget: BudgetName = "light") -> Optimizer:
+def build_optimizer(name: str, options: Mapping[str, Any] | None = None, budget: str = "light") -> Optimizer:
     """Build the optimizer with this name and these options; the budget's name chooses the others.
 
     `dspy:NAME` is the teleprompter of that name in DSPy; see `any_of_dspy`.
@@ -137,7 +136,7 @@ def build_optimizer(name: str, options: Mapping[str, Any] | None = None, budget:
 
     cls = dspy_optimizer(name) or optimizer_class(name)
     extras: dict[str, Any] = {option: field.json_schema_extra for option, field in cls.model_fields.items()}
-    place = get_args(BudgetName).index(budget)
+    place = list(BUDGET_CALLS).index(budget)
     chosen = {option: extra["by_budget"][place] for option, extra in extras.items() if extra}
     chosen |= {option: value for option, value in (options or {}).items() if value is not None}
     try:
