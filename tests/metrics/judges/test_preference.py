@@ -23,6 +23,7 @@ from typedrag.metrics.judges.preference import (
     cross_validated,
     points,
 )
+from typedrag.metrics.metric import Scored
 from typedrag.signatures.judging import CompareAnswers, ComparePlain
 from typedrag.signatures.sub_question_coverage import (
     DecomposeIntoSubQuestions,
@@ -215,6 +216,22 @@ def test_over_all_questions_weights_are_found_anew():
     assert whole["cross_validated"] == 1.0
     assert whole["best_background"] > whole["best_core"]
     assert whole.keys() == {"cross_validated", "best_core", "best_background", "best_follow_up"}
+
+
+def test_as_published_weights_are_found_on_questions_beside_those_that_they_are_measured_on():
+    rng = np.random.default_rng(0)
+    results = [  # people prefer what covers more of the background, but for three questions
+        Scored(0.0, details={"differences": [[1.0, -1.0 if n < 3 else 1.0, 0.0]], "question": f"{n:02}"})
+        for n in range(10)
+    ]
+    rng.shuffle(results)
+    for validation in (3, 5):
+        metric = Preference(scripted_judge(REPLIES)[0], validation=validation)
+        first = [one for one in results if one.details["question"] < f"{validation:02}"]
+        best = best_weights(np.array([one.details["differences"][0] for one in first]))
+        rest = np.array([one.details["differences"][0] for one in results if one not in first])
+        assert metric.over_all(results)["held_out"] == points(rest, best[None]).mean()
+    assert "held_out" not in Preference(scripted_judge(REPLIES)[0], validation=10).over_all(results)
 
 
 def test_what_lacks_two_answers_cannot_be_measured():

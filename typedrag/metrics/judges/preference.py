@@ -153,7 +153,8 @@ class Preference(Metric):
     The measures of a question are shares of its pairs, with half of equal ratings: `accuracy`, the score, by the
     weights; `core_only`, by core coverage alone; and `lm_judge`, by an LM that is asked which of two is better. Over
     all questions, `cross_validated` is the accuracy of the best weights of the paper's grid, found without the
-    question that they are measured on; `best_core`, `best_background` and `best_follow_up` are those weights.
+    question that they are measured on; `best_core`, `best_background` and `best_follow_up` are those weights. With
+    `validation`, `held_out` is the accuracy of weights that were found on so many questions, on the others.
 
     Args:
         scorer: The LM that writes and types sub-questions, and judges if it is asked.
@@ -162,6 +163,7 @@ class Preference(Metric):
         plain: Whether the LM is told no more than in the paper, asked once for each pair, and calls no tie.
         candidates: The most references of a question to compare.
         seed: The seed of the draw of references.
+        validation: The questions that weights are found on for `held_out`; 100 in the paper, beside the 500 measured.
         coverage: Other options of the metric `coverage`, such as `cite`.
 
     Raises:
@@ -181,9 +183,11 @@ class Preference(Metric):
         plain: bool = False,
         candidates: int = 4,
         seed: int = 0,
+        validation: int = 0,
         coverage: Mapping[str, Any] | None = None,
     ) -> None:
         self.lm_judge, self.plain, self.candidates, self.seed = lm_judge, plain, candidates, seed
+        self.validation = validation
         super().__init__(scorer)
         self.coverage = SubQuestionCoverage(scorer, weights=weights, **{"passages": False, **(coverage or {})})
         self.compare = PairwiseJudge(plain=plain)
@@ -242,8 +246,14 @@ class Preference(Metric):
         questions = [one.details["question"] for one in scored for _ in one.details["differences"]]
         accuracy = cross_validated(differences, questions)
         best = dict(zip(SubQuestionType, best_weights(differences).tolist(), strict=True))
+        drawn = sorted(set(questions))[: self.validation]  # by their hashes, so at random
+        found_on = np.array([question in drawn for question in questions])
+        held_out: Array | list[float] = (
+            points(differences[~found_on], best_weights(differences[found_on])[None]) if found_on.any() else []
+        )
         return {
             **({} if accuracy is None else {"cross_validated": accuracy}),
+            **({"held_out": float(np.mean(held_out))} if np.size(held_out) else {}),
             **{f"best_{type_.name.lower()}": weight for type_, weight in best.items()},
         }
 
