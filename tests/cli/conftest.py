@@ -1,7 +1,6 @@
 import pytest
-from click.testing import CliRunner
 
-from typedrag.cli.main import cli
+from tests.commands import invoke
 
 
 @pytest.fixture
@@ -9,4 +8,4 @@ def run(server, tmp_path, monkeypatch):
     """Runs a command in a folder of its own, where the LM of a server answers."""
     monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
     monkeypatch.chdir(tmp_path)
-    return lambda *arguments: CliRunner().invoke(cli, [str(argument) for argument in arguments])
+    return invoke

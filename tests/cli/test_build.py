@@ -1,23 +1,21 @@
 import json
 import re
+from functools import partial
 
 import dspy
 import pytest
-from click.testing import CliRunner
 
 from tests.builders.native import publish
 from tests.builders.test_preqrag import REPLIES
+from tests.commands import invoke
 from tests.datasets.files import write, write_json, write_questions
 from tests.scripted import scripted
 from tests.scripted import signatures as s
-from typedrag.cli.main import cli
 from typedrag.datasets import load_dataset
 from typedrag.datasets.sample import PASSAGES
 from typedrag.lms import lm
 
-
-def run(*arguments):
-    return CliRunner().invoke(cli, ["datasets", "build", *(str(argument) for argument in arguments)])
+run = partial(invoke, "datasets", "build")
 
 
 @pytest.fixture
@@ -95,7 +93,7 @@ def test_the_routers_test_is_drawn_from_what_is_tested_on_and_measures_routers(f
         "straightforward/straightforward": 1,
     }
     given = ["research", "revelator", "evaluate", out, "--role", "router", "-o", "hanrag.router=rule", "--json"]
-    score = json.loads(CliRunner().invoke(cli, [*map(str, given)]).stdout)
+    score = json.loads(invoke(*given).stdout)
     assert (score["role"], score["n"], score["failed"]) == ("router", 8, 0)
 
 

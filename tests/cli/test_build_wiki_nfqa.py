@@ -1,13 +1,13 @@
 import json
+from functools import partial
 
 import pytest
-from click.testing import CliRunner
 
 from tests.builders.test_wiki_nfqa import Writer
+from tests.commands import invoke
 from tests.datasets.files import write_jsonl
 from tests.programs.artifact.test_compiled import ABOUT, compiled
 from tests.scripted import signatures as s
-from typedrag.cli.main import cli
 from typedrag.datasets import load_dataset
 from typedrag.lms import lm as lms
 from typedrag.lms.adapter import SchemaAdapter
@@ -38,8 +38,7 @@ def questions(tmp_path):
     return write_jsonl(tmp_path / "mine.jsonl", *rows, {"question": "Who made thing 9?", "answer": "truth 9"})
 
 
-def run(*arguments):
-    return CliRunner().invoke(cli, ["datasets", "build", "wiki-nfqa", *map(str, arguments)])
+run = partial(invoke, "datasets", "build", "wiki-nfqa")
 
 
 def test_a_set_is_built_shown_and_built_again_for_nothing(tmp_path, questions, opened):
@@ -57,7 +56,7 @@ def test_a_set_is_built_shown_and_built_again_for_nothing(tmp_path, questions, o
     assert {name: len(w.engine.prompts) for name, w in writers.items()} == dict.fromkeys(writers, 3)
     dataset = load_dataset("wiki-nfqa", out)
     assert {len(e.references) for e in dataset.examples} == {11}
-    shown = CliRunner().invoke(cli, ["datasets", "show", "wiki-nfqa", "--path", str(out), "--json"])
+    shown = invoke("datasets", "show", "wiki-nfqa", "--path", str(out), "--json")
     assert json.loads(shown.stdout)["subsets"] == {"mine": 3}
     again = run(*build)
     assert (again.exit_code, again.stdout.strip()) == (0, str(out))

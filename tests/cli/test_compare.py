@@ -1,10 +1,9 @@
 import json
 
 import pytest
-from click.testing import CliRunner
 
+from tests.commands import invoke
 from tests.experiments.runs import question, run, write_run
-from typedrag.cli.main import cli
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +19,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def compared(*arguments: str) -> str:
-    done = CliRunner().invoke(cli, ["compare", *arguments])
+    done = invoke("compare", *arguments)
     assert done.exit_code == 0, done.output
     return done.stdout
 
@@ -65,10 +64,10 @@ def test_json_for_machines(folders):
 
 
 def test_runs_over_other_data_are_refused_unless_forced(folders):
-    refused = CliRunner().invoke(cli, ["compare", folders[0], folders[2]])
+    refused = invoke("compare", folders[0], folders[2])
     assert refused.exit_code == 2
     assert "other: another dataset fingerprint (ffff, not 0123456789ab)" in refused.stderr
     assert refused.stdout == ""
-    forced = CliRunner().invoke(cli, ["compare", folders[0], folders[2], "--force"])
+    forced = invoke("compare", folders[0], folders[2], "--force")
     assert forced.exit_code == 0
     assert "in spite of other: another dataset fingerprint" in forced.stderr

@@ -1,15 +1,15 @@
 import json
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from click.testing import CliRunner
 
 import typedrag
+from tests.commands import invoke
 from tests.experiments import tiny  # makes its metrics known
 from tests.experiments.labels import QUALITIES, write_antique
 from tests.lm_server import Call, words
-from typedrag.cli.main import cli
 from typedrag.experiments.config import ProgramConfig
 from typedrag.experiments.results import read_run
 from typedrag.lms.lm import open_lm, use_lm
@@ -39,10 +39,7 @@ def compile_(server, tmp_path, monkeypatch):
     rows = [{"id": f"q{n}", "question": f"Why does thing {n} happen?", "question_type": "reason"} for n in range(40)]
     Path("questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
 
-    def run(*arguments):
-        return CliRunner().invoke(cli, ["compile", "--no-tracking", *map(str, arguments)])
-
-    return run
+    return partial(invoke, "compile", "--no-tracking")
 
 
 @pytest.fixture
@@ -268,12 +265,12 @@ def _config(file, *flags):
         raise SystemExit
 
     with patch("typedrag.optimizers.compile.plan_compile", keep):
-        CliRunner().invoke(cli, ["compile", "--estimate", *(["--config", str(file)] if file else []), *given])
+        invoke("compile", "--estimate", *(["--config", str(file)] if file else []), *given)
     return jobs[0]
 
 
 def test_optimizers_modules_and_their_options_are_listed(compile_):
-    listed = CliRunner().invoke(cli, ["compile", "--list"])
+    listed = invoke("compile", "--list")
     assert listed.exit_code == 0
     for name in ("gepa", "minibatch_size", "debate-mediator", "type-classifier-alone", "linkage-judge"):
         assert f"  {name}: " in listed.stdout

@@ -1,16 +1,11 @@
 import json
 
 import pytest
-from click.testing import CliRunner
 
-from typedrag.cli.main import cli
+from tests.commands import invoke as run
 from typedrag.datasets import SPLITS, load_dataset, sources, typed_rag
 
 NF_CATS = "annotated_by,category,question\nauthors,REASON,Why is it so?\nmturk,DEBATE,Is it good?\n"
-
-
-def run(*arguments):
-    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
 @pytest.fixture

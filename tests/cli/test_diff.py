@@ -1,12 +1,12 @@
 import json
+from functools import partial
 
 import dspy
 import pytest
-from click.testing import CliRunner
 
+from tests.commands import invoke
 from tests.experiments.compare.test_diff import POOLED, REASON, changed
 from tests.programs.artifact.test_compiled import ABOUT
-from typedrag.cli.main import cli
 from typedrag.programs.artifact import named_predictors
 from typedrag.programs.compiled import save_compiled
 from typedrag.signatures.fields import SubQueries
@@ -19,8 +19,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "c"
 
 
-def diff(*arguments):
-    return CliRunner().invoke(cli, ["research", "diff", *map(str, arguments)])
+diff = partial(invoke, "research", "diff")
 
 
 def test_what_changed_is_marked_in_the_terminal(folder):

@@ -3,10 +3,9 @@ import os
 import sys
 
 import pytest
-from click.testing import CliRunner
 
+from tests.commands import invoke
 from tests.lms.test_lm import closed_port
-from typedrag.cli.main import cli
 
 NEEDED = {"Java", "Lucene", "index", "type classifier", "LM"}
 
@@ -20,7 +19,7 @@ def _an_lm_that_needs_no_loading(monkeypatch, sample_index):
 
 def doctor():
     """The exit code, and the checks by name."""
-    done = CliRunner().invoke(cli, ["doctor", "--json"])
+    done = invoke("doctor", "--json")
     return done.exit_code, {check["name"]: check for check in map(json.loads, done.stdout.splitlines())}
 
 
@@ -34,7 +33,7 @@ def test_where_a_question_can_be_answered_it_says_so(sample_index):
 
 
 def test_people_get_a_line_a_check():
-    done = CliRunner().invoke(cli, ["doctor"])
+    done = invoke("doctor")
     assert done.exit_code == 0
     width = max(len(name) for name in doctor()[1])
     marks = {line[9 : 9 + width].strip(): line.split()[0] for line in done.stdout.splitlines()}
@@ -58,7 +57,7 @@ def test_what_a_first_answer_lacks_fails_it(monkeypatch, setting, value, name, f
     assert code == 1
     assert [n for n in NEEDED if not checks[n]["works"]] == [name]
     assert finding in checks[name]["finding"]
-    assert f"MISSING  {name} " in CliRunner().invoke(cli, ["doctor"]).stdout
+    assert f"MISSING  {name} " in invoke("doctor").stdout
 
 
 def test_what_is_not_needed_does_not_fail_it(monkeypatch, tmp_path):

@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 import pytest
 from click.core import ParameterSource
-from click.testing import CliRunner
 
+from tests.commands import invoke
 from typedrag.cli.main import cli
 
 DEFAULTS = {f"TYPEDRAG_{name}" for name in ("LM", "INDEX", "API_BASE", "API_KEY", "CACHE", "MODELS", "ENCODER")}
@@ -81,7 +81,7 @@ def run(monkeypatch, tmp_path):
     def run(arguments: str, **variables: str):
         for name, value in variables.items():
             monkeypatch.setenv(f"TYPEDRAG_{name}", value.format(tmp=tmp_path))
-        return CliRunner().invoke(cli, arguments.split())
+        return invoke(*arguments.split())
 
     return run
 

@@ -4,16 +4,16 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 import pytest
 import yaml
-from click.testing import CliRunner
 
+from tests.commands import invoke
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
 from tests.lm_server import lm_server
-from typedrag.cli.main import cli
 from typedrag.datasets import load_dataset
 from typedrag.experiments import read_run
 
@@ -26,10 +26,7 @@ def evaluate(server, tmp_path, sample_index, monkeypatch):
     monkeypatch.setenv("TYPEDRAG_INDEX", str(sample_index))
     monkeypatch.chdir(tmp_path)
 
-    def run(*arguments):
-        return CliRunner().invoke(cli, ["evaluate", "--no-tracking", *map(str, arguments)])
-
-    return run
+    return partial(invoke, "evaluate", "--no-tracking")
 
 
 BASIC = ["--program", "direct_lm", "--dataset", "sample", "--limit", 6, "--lm", STUB, "--scorer", STUB]
@@ -123,9 +120,9 @@ def test_answers_made_elsewhere_are_measured_like_our_own(evaluate, server, tmp_
 
     ours = evaluate("--program", "rag", *given[2:], "--lm", STUB, "--metric", "tiny,length", "--out", "runs/rag")
     assert ours.exit_code == 0, ours.output
-    compared = CliRunner().invoke(cli, ["compare", "runs/rag", "runs/engine"])
+    compared = invoke("compare", "runs/rag", "runs/engine")
     assert compared.exit_code == 0, compared.output
-    assert CliRunner().invoke(cli, ["report", "runs/rag", "runs/engine", "--out", "page.html"]).exit_code == 0
+    assert invoke("report", "runs/rag", "runs/engine", "--out", "page.html").exit_code == 0
     again = evaluate("--answers", "runs/rag", *given[2:], "--metric", "length", "--out", "last-year")
     assert again.exit_code == 0, again.output
     assert read_run(Path("last-year")).planned == len(questions)
@@ -144,7 +141,7 @@ def test_a_system_whose_name_has_a_hyphen_gets_another_metric(evaluate):
 
 def test_answers_of_our_own_ask_keep_their_steps(evaluate):
     Path("q.txt").write_text(load_dataset("sample").examples[0].question)
-    asked = CliRunner().invoke(cli, ["ask", "--file", "q.txt", "--lm", STUB, "--out", "answers.jsonl"])
+    asked = invoke("ask", "--file", "q.txt", "--lm", STUB, "--out", "answers.jsonl")
     assert asked.exit_code == 0, asked.output
     given = ["--answers", "answers.jsonl", "--dataset", "sample", "--split", "all"]
     done = evaluate(*given, "--metric", "retrieval,steps", "--out", "a", "--json")

@@ -1,15 +1,10 @@
 import json
 
 import pytest
-from click.testing import CliRunner
 
 from tests.builders.native import publish
+from tests.commands import invoke as run
 from tests.retrieval.encoders import save_encoder
-from typedrag.cli.main import cli
-
-
-def run(*arguments):
-    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
 @pytest.fixture

@@ -1,13 +1,13 @@
 """`typedrag research judges`."""
 
 import json
+from functools import partial
 
 import pytest
-from click.testing import CliRunner
 
+from tests.commands import invoke
 from tests.experiments import labels
 from tests.experiments import runs as made
-from typedrag.cli.main import cli
 from typedrag.core.records import Answer
 from typedrag.experiments.results import QuestionResult, Run
 
@@ -19,8 +19,7 @@ def _stub(server, monkeypatch):
     monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
 
 
-def judges(*arguments):
-    return CliRunner().invoke(cli, ["research", "judges", *map(str, arguments)])
+judges = partial(invoke, "research", "judges")
 
 
 def write_run(folder, answers):

@@ -6,10 +6,9 @@ import sys
 
 import httpx
 import pytest
-from click.testing import CliRunner
 
+from tests.commands import invoke
 from tests.lm_server import MODEL, lm_server
-from typedrag.cli.main import cli
 from typedrag.core.errors import InputError
 from typedrag.serving.keys import KeyFile, Keyring
 from typedrag.serving.server import check_bind_address
@@ -19,7 +18,7 @@ from typedrag.serving.settings import Settings
 @pytest.fixture
 def keys(tmp_path):
     file = tmp_path / "new" / "keys.json"
-    return file, lambda *words: CliRunner().invoke(cli, ["keys", "--keys", str(file), *words])
+    return file, lambda *words: invoke("keys", "--keys", str(file), *words)
 
 
 def test_a_key_is_shown_once_and_kept_hashed_for_its_user_alone(keys):
@@ -85,7 +84,7 @@ def test_without_keys_a_server_listens_on_loopback_alone(tmp_path):
     file = tmp_path / "keys.json"
     KeyFile(file).add("ann")
     assert check_bind_address("0.0.0.0", Settings(keys=file)) == "Keys that are let in: 1."
-    refused = CliRunner().invoke(cli, ["serve", "--program", "direct_lm", "--host", "0.0.0.0", "--port", "0"])
+    refused = invoke("serve", "--program", "direct_lm", "--host", "0.0.0.0", "--port", "0")
     assert refused.exit_code == 2 and "typedrag keys add" in refused.stderr
 
 

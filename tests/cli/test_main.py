@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from typedrag.cli.main import RESEARCH, cli
+from tests.commands import invoke
+from typedrag.cli.main import RESEARCH
 from typedrag.cli.terminal import run
 from typedrag.datasets import load_dataset
 from typedrag.lms.lm import open_lm
@@ -31,7 +31,7 @@ def test_the_bare_command_says_how_to_get_a_first_answer():
 
 
 def test_help_lists_the_commands_by_what_people_do():
-    done = CliRunner().invoke(cli, ["--help"])
+    done = invoke("--help")
     assert done.exit_code == 0
     shown = [line.split()[0] for line in done.stdout.partition("Answer:")[2].splitlines() if line.startswith("  ")]
     assert shown[:5] == ["ask", "index", "evaluate", "compare", "report"]
@@ -39,14 +39,14 @@ def test_help_lists_the_commands_by_what_people_do():
 
 @pytest.mark.parametrize("name", RESEARCH["Commands"])
 def test_a_command_that_moved_is_known_by_its_old_name_and_says_the_new_one(name):
-    done = CliRunner().invoke(cli, [name, "--help"])
+    done = invoke(name, "--help")
     assert done.exit_code == 0 and done.stderr == f"typedrag {name} is now typedrag research {name}\n"
-    assert f"\n  {name} " not in CliRunner().invoke(cli, ["--help"]).stdout
-    assert CliRunner().invoke(cli, ["research", name, "--help"]).stderr == ""
+    assert f"\n  {name} " not in invoke("--help").stdout
+    assert invoke("research", name, "--help").stderr == ""
 
 
 def test_help_shows_a_dozen_options_in_groups_and_help_all_the_others():
-    few, everything = (CliRunner().invoke(cli, ["evaluate", option]).stdout for option in ("-h", "--help-all"))
+    few, everything = (invoke("evaluate", option).stdout for option in ("-h", "--help-all"))
     assert "LMs:\n" in few and "Results:\n" in few
     assert few.count("\n  -") < 25 < everything.count("\n  -")
     assert "--temperature" not in few and "--temperature" in everything
@@ -54,9 +54,9 @@ def test_help_shows_a_dozen_options_in_groups_and_help_all_the_others():
 
 def test_quiet_prints_results_alone(sample_index):
     search = ["index", "search", str(sample_index), "nosuchword"]
-    assert CliRunner().invoke(cli, search).stderr == "no passage found\n"
-    assert CliRunner().invoke(cli, ["-q", *search]).output == ""
-    CliRunner().invoke(cli)  # other tests read warnings
+    assert invoke(*search).stderr == "no passage found\n"
+    assert invoke("-q", *search).output == ""
+    invoke()  # other tests read warnings
 
 
 def test_a_shell_completes_commands_and_options():
@@ -77,9 +77,8 @@ HELPS = (
 def test_help_waits_for_no_heavy_library():
     code = (
         "import sys\n"
-        "from click.testing import CliRunner\n"
-        "from typedrag.cli.main import cli\n"
-        f"for words in {HELPS!r}: assert CliRunner().invoke(cli, [*words.split(), '--help']).exit_code == 0, words\n"
+        "from tests.commands import invoke\n"
+        f"for words in {HELPS!r}: assert invoke(*words.split(), '--help').exit_code == 0, words\n"
         "print(sorted({'dspy', 'torch', 'mlflow', 'optuna', 'jnius', 'transformers', 'numpy'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -1,12 +1,11 @@
-import pytest
-from click.testing import CliRunner
+from functools import partial
 
-from typedrag.cli.main import cli
+import pytest
+
+from tests.commands import invoke
 from typedrag.lms import models
 
-
-def run(*arguments):
-    return CliRunner().invoke(cli, ["models", *arguments])
+run = partial(invoke, "models")
 
 
 @pytest.fixture(autouse=True)

@@ -1,11 +1,11 @@
 import json
+from functools import partial
 
 import pytest
-from click.testing import CliRunner
 
+from tests.commands import invoke
 from tests.datasets.files import write_jsonl
 from tests.optimizers.list_ranker.topics import topic_pools
-from typedrag.cli.main import cli
 from typedrag.core.records import Passage
 from typedrag.datasets.richrag import read_pools, write_pools
 from typedrag.retrieval import build_index, read_passages
@@ -13,8 +13,7 @@ from typedrag.retrieval import build_index, read_passages
 FAST = "--set epochs=3 --set learning_rate=1e-2 --set batch=8 --set at_once=4 --no-tracking".split()
 
 
-def ranker(*arguments):
-    return CliRunner().invoke(cli, ["research", "ranker", *map(str, arguments)])
+ranker = partial(invoke, "research", "ranker")
 
 
 @pytest.fixture

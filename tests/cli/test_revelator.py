@@ -1,19 +1,17 @@
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
 
 import pytest
-from click.testing import CliRunner
 
+from tests.commands import invoke
 from tests.lm_server import lm_server
 from tests.optimizers.revelator.conftest import base, data, dataset  # noqa: F401
 from tests.scripted import gone
-from typedrag.cli.main import cli
 from typedrag.lms.lm import open_lm
 
-
-def run(*arguments):
-    return CliRunner().invoke(cli, ["research", "revelator", *(str(argument) for argument in arguments)])
+run = partial(invoke, "research", "revelator")
 
 
 def test_train_then_evaluate_what_was_trained(base, data, tmp_path):  # noqa: F811

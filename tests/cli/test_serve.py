@@ -6,11 +6,10 @@ import sys
 
 import httpx
 import pytest
-from click.testing import CliRunner
 
+from tests.commands import invoke
 from tests.lm_server import lm_server
 from tests.serving.process import Process, process
-from typedrag.cli.main import cli
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"
 
@@ -37,7 +36,7 @@ def test_it_takes_settings_of_the_lm_from_a_file_and_keeps_no_reply_if_told_so(t
 def test_a_file_that_cannot_be_read_is_refused(tmp_path, text, said):
     file = tmp_path / "serve.yaml"
     file.write_text(text)
-    done = CliRunner().invoke(cli, ["serve", "--config", str(file)])
+    done = invoke("serve", "--config", str(file))
     assert done.exit_code == 2 and said in done.stderr
 
 
@@ -110,6 +109,6 @@ def test_what_cannot_be_used_is_said_before_it_serves(tmp_path, monkeypatch, opt
         monkeypatch.setenv("TYPEDRAG_CLIENT_KEYS", keys)
     with lm_server() as lm:
         lm_options = ["--program", "direct_lm", "--lm", "vllm:stub", "--api-base", lm.api_base, "--port", "0"]
-        done = CliRunner().invoke(cli, ["serve", *lm_options, *(option.format(file=file) for option in options)])
+        done = invoke("serve", *lm_options, *(option.format(file=file) for option in options))
     assert done.exit_code in (2, 1), done.output
     assert said in done.stderr and "typedrag serves" not in done.stderr and "Traceback" not in done.stderr

@@ -1,25 +1,16 @@
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
-from click.testing import CliRunner
 
+from tests.commands import invoke
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
-from typedrag.cli.main import cli
 from typedrag.cli.sweep import _next_command
 from typedrag.optimizers.sweep.space import all_knobs, sweep_schema
 
-PROGRAMS = ("rag", "direct_lm")
-CONFIGS = Path(__file__).parents[2] / "configs"
-
-
-@pytest.fixture
-def typedrag():
-    def run(*args):
-        return CliRunner().invoke(cli, ["sweep", *map(str, args)])
-
-    return run
+typedrag = partial(invoke, "sweep")
 
 
 @pytest.fixture
@@ -43,7 +34,7 @@ def file(server, tmp_path, monkeypatch):
     return file
 
 
-def test_an_objective_that_no_question_can_give_is_refused_before_the_first_trial(typedrag, file, server, tmp_path):
+def test_an_objective_that_no_question_can_give_is_refused_before_the_first_trial(file, server, tmp_path):
     mine = tmp_path / "mine.csv"
     mine.write_text("question,gold\n" + "".join(f"Why is {n} so?,because\n" for n in range(20)))
     values = yaml.safe_load(file.read_text())
@@ -63,7 +54,7 @@ def test_an_objective_that_no_question_can_give_is_refused_before_the_first_tria
     assert "sweep best" in mapped.stderr and "--field answers=gold" in mapped.stderr
 
 
-def test_a_file_is_all_that_is_needed(typedrag, file, server, tmp_path, monkeypatch):
+def test_a_file_is_all_that_is_needed(file, server, tmp_path, monkeypatch):
     server.reply = lambda call: (
         {"answer": "word " * round(100 * call.request["temperature"] + 20)} if "answer" in call.wanted else None
     )
@@ -95,7 +86,7 @@ def test_a_file_is_all_that_is_needed(typedrag, file, server, tmp_path, monkeypa
     assert "<script" not in (out / "figures" / "figures.html").read_text()
 
 
-def test_settings_of_the_command_line_have_the_last_word(typedrag, file, tmp_path):
+def test_settings_of_the_command_line_have_the_last_word(file, tmp_path):
     swept = typedrag(file, "--out", tmp_path / "out", "--set", "stop.tokens=1", "--set", "dataset.limit=2")
     assert swept.exit_code == 1
     assert "tokens are spent of the 1 allowed" in swept.stderr
@@ -114,13 +105,13 @@ def test_settings_of_the_command_line_have_the_last_word(typedrag, file, tmp_pat
         (("report", "nothing"), "does not exist"),
     ],
 )
-def test_bad_input_is_named(typedrag, args, said):
+def test_bad_input_is_named(args, said):
     result = typedrag(*args)
     assert result.exit_code == 2
     assert said in result.stderr
 
 
-def test_a_sweep_that_is_refused_leaves_the_file_of_the_one_before(typedrag, file, tmp_path):
+def test_a_sweep_that_is_refused_leaves_the_file_of_the_one_before(file, tmp_path):
     out = tmp_path / "out"
     refused = typedrag(file, "--out", out, "--set", "objectives=[linkage/mrr]")
     assert refused.exit_code == 2
@@ -134,7 +125,7 @@ def test_a_sweep_that_is_refused_leaves_the_file_of_the_one_before(typedrag, fil
         assert (out / "sweep.yaml").read_text() == kept
 
 
-def test_the_next_command_is_of_the_same_study_and_tells_no_password(typedrag, file, tmp_path):
+def test_the_next_command_is_of_the_same_study_and_tells_no_password(file, tmp_path):
     out, limits = tmp_path / "out", ("--set", "stop.trials=1", "--set", "dataset.limit=2")
     swept = typedrag(file, "--out", out, *limits)
     assert f"next: typedrag sweep best {out} --set stop.trials=1 --set dataset.limit=2\n" in swept.stderr
@@ -143,7 +134,7 @@ def test_the_next_command_is_of_the_same_study_and_tells_no_password(typedrag, f
         assert _next_command(Path("a b"), *given, {}) == "typedrag sweep best 'a b' --storage …"
 
 
-def test_the_schema_is_closed_and_documents_every_setting(typedrag):
+def test_the_schema_is_closed_and_documents_every_setting():
     schema = json.loads(typedrag("--schema").stdout)
     assert schema == sweep_schema()
     for part in (schema, *schema["$defs"].values()):
@@ -157,7 +148,7 @@ def test_the_schema_is_closed_and_documents_every_setting(typedrag):
     assert knobs["top_k"]["description"] == "By default 1 to 20."
 
 
-def test_all_knobs_are_listed_with_their_ranges(typedrag):
+def test_all_knobs_are_listed_with_their_ranges():
     listed = typedrag("--knobs").stdout.splitlines()
     assert "top_k: 1 to 20" in listed
     assert "bm25.k1: 0.4 to 2" in listed

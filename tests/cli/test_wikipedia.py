@@ -7,9 +7,8 @@ import shlex
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from typedrag.cli.main import cli
+from tests.commands import invoke
 
 PAGE = Path(__file__).parents[2] / "docs" / "wikipedia.md"
 ROWS = (
@@ -36,11 +35,11 @@ def passages(tmp_path, monkeypatch):
 
 def test_the_index_is_built_described_and_searched():
     for arguments in [c for c in commands() if c[0] == "index" and c[1] in ("build", "info", "search")]:
-        if "--resume" in arguments:  # there is nothing to continue
+        if {"--resume", "--dense"} & {*arguments}:  # there is nothing to continue, and no model of the hub
             continue
-        done = CliRunner().invoke(cli, arguments)
+        done = invoke(*arguments)
         assert done.exit_code == 0, done.output
-    found = CliRunner().invoke(cli, ["index", "search", "wikipedia", "who was the brother of Moses", "--json"])
+    found = invoke("index", "search", "wikipedia", "who was the brother of Moses", "--json")
     best = json.loads(found.stdout.splitlines()[0])
     assert best["id"] == "1"
     assert best["text"].startswith('Aaron ( or ; "Ahärôn") is a prophet')
@@ -58,10 +57,10 @@ def test_the_index_is_built_described_and_searched():
 def test_a_bad_line_is_named_and_can_be_left_out(row, problem, passages, caplog):
     passages.write_bytes(gzip.compress(f"{ROWS}{row}\n".encode()))
     build = ["index", "build", passages.name, "--out", "wikipedia"]
-    refused = CliRunner().invoke(cli, build)
+    refused = invoke(*build)
     assert refused.exit_code != 0
     assert f"{passages.name}, line 4 cannot be used: {problem}" in refused.stderr
-    skipped = CliRunner().invoke(cli, [*build, "--force", "--skip-bad"])
+    skipped = invoke(*build, "--force", "--skip-bad")
     assert skipped.exit_code == 0, skipped.output
     assert caplog.text.count("left out: ") == 1
     assert "2 passages" in skipped.stderr
@@ -69,6 +68,6 @@ def test_a_bad_line_is_named_and_can_be_left_out(row, problem, passages, caplog)
 
 def test_a_download_that_broke_off_is_named(passages):
     passages.write_bytes(passages.read_bytes()[:-12])
-    refused = CliRunner().invoke(cli, ["index", "build", passages.name, "--out", "wikipedia"])
+    refused = invoke("index", "build", passages.name, "--out", "wikipedia")
     assert refused.exit_code != 0
     assert f"{passages.name} cannot be read" in refused.stderr

@@ -4,12 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
+from tests.commands import invoke
 from tests.lm_server import lm_server
 from tests.papers.data import variable, write_data
 from tests.retrieval.berts import save_bert
-from typedrag.cli.main import cli
 from typedrag.experiments import read_run
 from typedrag.lms.cost import Spending
 from typedrag.metrics import Scored, build_metric
@@ -48,7 +47,7 @@ def make(places, bert, tmp_path, monkeypatch, stub):
             monkeypatch.setenv(name, variable(name, places))
         small = ["--set", f"metrics.bertscore.options.model={bert}"] if "bertscore" in str(table.values) else []
         given = ["--folder", str(FOLDER), "--limit", str(limit), "--no-tracking", *small, *map(str, arguments)]
-        return CliRunner().invoke(cli, ["research", "papers", "run", table.name, *given], catch_exceptions=False)
+        return invoke("research", "papers", "run", table.name, *given, catch_exceptions=False)
 
     return run
 
@@ -195,7 +194,7 @@ def test_what_stands_before_run_is_for_it_where_it_has_nothing_of_its_own(tmp_pa
     monkeypatch.chdir(tmp_path)  # where no tables are
     for own, questions in ((), 8), (("--limit", "3"), 12):
         given = ["--folder", str(FOLDER), "--limit", "2", "run", "typed-rag/table-3", "--estimate", *own]
-        done = CliRunner().invoke(cli, ["research", "papers", *given])
+        done = invoke("research", "papers", *given)
         assert f"typed-rag/table-3: {questions} questions; --estimate asks three" in done.stderr
         assert "needs environment variables that are not set: " in done.stderr
 
@@ -228,14 +227,14 @@ def test_a_cap_holds_for_all_experiments_of_a_table_together(make, stub):
 
 def test_the_list_tells_what_each_table_needs(monkeypatch):
     monkeypatch.setenv("WIKI_NFQA", "somewhere")
-    done = CliRunner().invoke(cli, ["research", "papers", "--folder", str(FOLDER), "--limit", "100", "--json"])
+    done = invoke("research", "papers", "--folder", str(FOLDER), "--limit", "100", "--json")
     tables = {t["name"]: t for t in map(json.loads, done.stdout.splitlines())}
     assert len(tables) == len(TABLES) >= 30
     assert tables["typed-rag/table-3"]["needs"]["WIKI_NFQA"]["set"]
     assert tables["typed-rag/table-2"]["lm_calls"] == 0
     unknown = tables["typed-rag/table-3"]  # no run of it has asked anything yet
     assert (unknown["questions"], unknown["lm_calls"], unknown["hours"]) == (400, None, None)
-    shown = CliRunner().invoke(cli, ["research", "papers", "--folder", str(FOLDER)])
+    shown = invoke("research", "papers", "--folder", str(FOLDER))
     assert "WIKI_NFQA ✓" in shown.stdout
     assert "ADAPTIVE_RAG: the folder processed_data" in shown.stdout
 
@@ -261,10 +260,10 @@ def test_every_variable_is_told_by_its_table():
 def test_a_file_that_is_wrong_is_told_with_its_mend(tmp_path, monkeypatch, text, said):
     monkeypatch.chdir(tmp_path)
     Path("own.yaml").write_text(text)
-    done = CliRunner().invoke(cli, ["research", "papers", "run", "own.yaml"])
+    done = invoke("research", "papers", "run", "own.yaml")
     assert done.exit_code == 2
     assert said in done.stderr
-    refused = CliRunner().invoke(cli, ["research", "papers", "run", "typed-rag/table-99", "--folder", str(FOLDER)])
+    refused = invoke("research", "papers", "run", "typed-rag/table-99", "--folder", str(FOLDER))
     assert "there is no table 'typed-rag/table-99'" in refused.stderr
     assert "typed-rag/table-3" in refused.stderr
 

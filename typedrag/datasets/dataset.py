@@ -66,6 +66,11 @@ def drawn_splits(examples: Sequence[dspy.Example]) -> Splits:
     return splits
 
 
+def check_split(name: str) -> None:
+    if name not in ("all", *SPLITS):
+        raise InputError(f"no split is called '{name}'", f"Splits: all, {', '.join(SPLITS)}")
+
+
 def given_splits(examples: Sequence[dspy.Example], field: str) -> Splits:
     """The splits named by a field of the examples; a question that is named for several is in the last of them."""
     return _keep_apart(examples, {e.id: _CALLED[e[field]] for e in examples})
@@ -154,10 +159,9 @@ class Dataset:
         leave small strata without a test question.) If several examples ask one question, the first by id decides for
         all of them.
         """
+        check_split(name)
         if name == "all":
             return self.examples
-        if name not in SPLITS:
-            raise InputError(f"no split is called '{name}'", f"Splits: all, {', '.join(SPLITS)}")
         return tuple(e for e in self.examples if self._splits.get(e.id) == name)
 
     @property

@@ -43,21 +43,22 @@ class Admission:
         self._turns.append(turns)
         return turns
 
-    def count(self, questions: int = 1) -> None:
+    def admit(self) -> None:
+        """Count the current request as a question, or refuse it if its client has none left in this minute."""
+        client, rate, _ = self._limits()
+        left = self._questions.left(client, rate)
+        self.count(int(left >= 1))
+        if left < 1:
+            raise _too_many("Too many requests in this minute; ask again later.", (1 - left) * _MINUTE / rate)
+
+    def count(self, questions: int) -> None:
         """Count questions of the current request, and say in its headers what is left. Those of a batch may be more
         than are left; then the next ones wait for longer."""
-        line = request_line()
-        rate = (line.key and line.key.rate) or self.settings.rate
-        line.headers |= _headers("Requests", rate, self._questions.take(line.client, rate, questions), _MINUTE)
-        if limit := self._daily_tokens():
-            line.headers |= _headers("Tokens", limit, self._tokens.left(line.client, limit), _DAY)
-
-    def check_rate(self) -> None:
-        line = request_line()
-        rate = (line.key and line.key.rate) or self.settings.rate
-        if (left := self._questions.left(line.client, rate)) < 1:
-            line.headers |= _headers("Requests", rate, left, _MINUTE)
-            raise _too_many("Too many requests in this minute; ask again later.", (1 - left) * _MINUTE / rate)
+        client, rate, tokens = self._limits()
+        headers = _headers("Requests", rate, self._questions.take(client, rate, questions), _MINUTE)
+        if tokens:
+            headers |= _headers("Tokens", tokens, self._tokens.left(client, tokens), _DAY)
+        request_line().headers |= headers
 
     def count_failure(self, address: str) -> None:
         """Count a request that had no valid key; an address has as many a minute as a key has requests."""
@@ -66,17 +67,20 @@ class Admission:
 
     def check_tokens(self) -> None:
         """Refuse a question of a client that has used up its LM tokens."""
-        limit, client = self._daily_tokens(), request_line().client
+        client, _, limit = self._limits()
         if limit and (left := self._tokens.left(client, limit)) <= 0:
             raise _too_many("The LM tokens of this day are used up; ask again later.", (1 - left) * _DAY / limit)
 
     def spend_tokens(self, tokens: int) -> None:
-        if limit := self._daily_tokens():
-            self._tokens.take(request_line().client, limit, tokens)
+        client, _, limit = self._limits()
+        if limit:
+            self._tokens.take(client, limit, tokens)
 
-    def _daily_tokens(self) -> int | None:
-        key = request_line().key
-        return (key and key.daily_tokens) or self.settings.daily_tokens
+    def _limits(self) -> tuple[str, int, int | None]:
+        """The client of the current request, its questions per minute and its LM tokens per day."""
+        line, common = request_line(), self.settings
+        own = line.key or common
+        return line.client, own.rate or common.rate, own.daily_tokens or common.daily_tokens
 
     async def drain(self) -> None:
         """Let in nothing more, and wait for what is under way, for some seconds at most.

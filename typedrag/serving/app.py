@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -16,10 +16,8 @@ from typedrag.core.errors import TypedRAGError
 from typedrag.datasets.feedback import FeedbackFile
 from typedrag.files.text_files import drop_half_characters
 from typedrag.serving import openai, routes, status
-from typedrag.serving.admission import Admission
 from typedrag.serving.mcp import mount_mcp
 from typedrag.serving.middleware import middleware
-from typedrag.serving.monitoring import Metrics
 from typedrag.serving.responses import Fault, Refused, error_response, to_fault
 from typedrag.serving.service import Service
 
@@ -49,15 +47,8 @@ def create_app(service: Service, start: Callable[[], None] = lambda: None) -> Fa
     return app
 
 
-class Served(Protocol):
-    """A service behind HTTP."""
-
-    admission: Admission
-    metrics: Metrics
-
-
 def application(
-    service: Served,
+    service: status.Served,
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]],
     routers: Iterable[APIRouter],
     title: str,

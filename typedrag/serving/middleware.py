@@ -152,8 +152,7 @@ class AuthMiddleware:
             if line.key is None:
                 admission.count_failure(line.address)
                 raise Refused(NO_KEY)
-        admission.check_rate()
-        admission.count()
+        admission.admit()
 
 
 class BodyMiddleware:

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -28,14 +29,19 @@ if TYPE_CHECKING:
 
 SHARED = "PROMETHEUS_MULTIPROC_DIR"  # the variable with the folder in which processes share their metrics
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0)
+_REFUSALS = ((429, "busy"), (429, "rate_limited"), (503, "unavailable"), (503, "lm_unavailable"), (504, "deadline"))
 _MOST_VALUES = 100
 _OTHER = "other"
 
 
 class Metrics:
-    """Counts requests, questions and steps. Labels are words of the program and of this code, never of clients."""
+    """Counts requests, questions and steps. Labels are words of the program and of this code, never of clients.
 
-    def __init__(self) -> None:
+    What alerts are about is there from the beginning, as 0, for the programs of these names: Prometheus sees an
+    increase only between two values.
+    """
+
+    def __init__(self, programs: Iterable[str] = ()) -> None:
         self._registry = registry = CollectorRegistry()
         if not os.environ.get(SHARED):
             ProcessCollector(registry=registry)
@@ -62,6 +68,14 @@ class Metrics:
         self.running = gauge("running", "Questions that are being answered, and searches.")
         self.waiting = gauge("waiting", "Questions and searches that wait for their turn.")
         self.breaker_open = gauge("breaker_open", "Processes that have found the LM or the index out of order.")
+        for status, code in _REFUSALS:
+            self.refused.labels(status, code)
+        for name in programs:
+            self._fallbacks.labels(name)
+            for outcome in ("answered", "not_answered"):
+                self.questions.labels(name, outcome)
+            for outcome in ("swapped", "refused", "unavailable"):
+                self.reloads.labels(name, outcome)
 
     def page(self, accept: str = "") -> tuple[bytes, str]:
         """The metrics of all processes that share them, and their content type, as the `Accept` header wants it."""

@@ -58,11 +58,11 @@ class Service:
     """
 
     def __init__(self, programs: Iterable[LoadedProgram], settings: Settings, tracing: Tracing | None = None) -> None:
-        self.settings, self.metrics, self.tracing = settings, Metrics(), tracing
+        self.programs = {loaded.name: loaded for loaded in programs}
+        self.settings, self.metrics, self.tracing = settings, Metrics(self.programs), tracing
         self.admission = Admission(settings, self.metrics)
         self._questions = self.admission.turns(settings.running, settings.queue)
         self._searches = self.admission.turns(_SEARCHES, settings.queue)
-        self.programs = {loaded.name: loaded for loaded in programs}
         self.breaker = CircuitBreaker(settings.breaker_failures, settings.breaker_seconds)
         self._shared: dict[Hashable, SharedRequest] = {}
         self.reload_errors: dict[str, str] = {}

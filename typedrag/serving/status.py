@@ -18,6 +18,7 @@ from typedrag.core.errors import LMUnavailable, first_line
 from typedrag.core.redaction import without_keys
 from typedrag.retrieval import Retriever
 from typedrag.serving.admission import Admission
+from typedrag.serving.monitoring import Metrics
 from typedrag.serving.programs import LoadedProgram
 from typedrag.serving.service import Service, run_in_background
 from typedrag.serving.settings import Settings
@@ -32,10 +33,11 @@ _ANSWER_SECONDS = 30.0
 _PROMPT = "Answer yes or no, in one word: is bread baked?"
 
 
-class Watched(Protocol):
-    """A service that tells if it is being stopped, and if it refuses all questions, since the LM is out of order."""
+class Served(Protocol):
+    """A service behind HTTP, which tells if it refuses all questions, since the LM is out of order."""
 
     admission: Admission
+    metrics: Metrics
 
     @property
     def refusing(self) -> bool: ...
@@ -48,7 +50,7 @@ class Readiness:
     """
 
     def __init__(
-        self, service: Watched, find_faults: Callable[[], Awaitable[dict[str, str]]], keep: float = _SECONDS
+        self, service: Served, find_faults: Callable[[], Awaitable[dict[str, str]]], keep: float = _SECONDS
     ) -> None:
         self._service, self._find_faults, self._keep = service, find_faults, keep
         self._looking = asyncio.Lock()

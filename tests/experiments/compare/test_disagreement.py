@@ -1,11 +1,9 @@
 import json
 import random
 
-from click.testing import CliRunner
-
 from scripts.results_page import Section, results_page
+from tests.commands import invoke
 from tests.experiments.runs import judged, write_run
-from typedrag.cli.main import cli
 from typedrag.experiments.compare import disagreements
 from typedrag.experiments.report import render_report
 
@@ -62,10 +60,10 @@ def test_where_nothing_differs_hardly_any_pair_of_runs_is_warned_of():
 
 def test_compare_report_and_page_warn(tmp_path):
     folders = [str(write_run(run, tmp_path / run.name)) for run in (RAG, DIRECT)]
-    done = CliRunner().invoke(cli, ["compare", *folders, "--measure", "cost/tokens"])
+    done = invoke("compare", *folders, "--measure", "cost/tokens")
     assert done.exit_code == 0, done.output
     assert "warning: rank and truth disagree: direct-lm is better than rag by linkage/score" in done.stdout
-    data = json.loads(CliRunner().invoke(cli, ["compare", *folders, "--json"]).stdout)
+    data = json.loads(invoke("compare", *folders, "--json").stdout)
     assert data["warnings"] == [str(found) for found in disagreements(RAG, DIRECT, LABELS)]
     warning = "rank and truth disagree: direct-lm is better than rag"
     assert warning in render_report([RAG, DIRECT])

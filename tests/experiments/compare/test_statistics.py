@@ -67,7 +67,7 @@ def test_a_single_question_and_none():
     one = paired([1.0], [0.25]).difference
     assert (one.value, one.interval) == (0.75, None)
     assert paired([], []).difference is None
-    with pytest.raises(ValueError, match="2, 1 values"):
+    with pytest.raises(ValueError, match="2, 1 observations"):
         mean_estimates([1, 2], [1])
 
 

@@ -13,7 +13,6 @@ from typedrag.experiments import AskedQuestion, answer_questions, read_question_
 from typedrag.experiments.batch import open_answers
 from typedrag.files import text_files
 from typedrag.programs import Program
-from typedrag.runs import read_folder
 
 QUESTIONS = [AskedQuestion(f"q{n}", f"Why {n}? ß😀") for n in range(8)]
 
@@ -112,20 +111,13 @@ def test_a_line_that_no_memory_holds_is_refused_before_it_is_read(tmp_path, monk
         tracemalloc.stop()
 
 
-# answering them
-
-
-def opened(out, questions=QUESTIONS, settings=None, *, resume=True):
-    return open_answers(out, questions, settings or {}, resume=resume)
-
-
-# kept in a folder
+# answering them, kept in a folder
 
 
 @pytest.mark.parametrize("fault", [LMUnavailable("no server"), RetrievalError("no index"), KeyError("a bug")])
 def test_a_fault_of_the_system_ends_the_run_and_keeps_what_was_done(tmp_path, fault):
     program, outcomes = Echo({QUESTIONS[3].question: fault}, seconds=0.02), []
-    with opened(tmp_path / "out") as run:
+    with open_answers(tmp_path / "out", QUESTIONS, {}, resume=True) as run:
         with pytest.raises(type(fault)) as raised:
             answer_questions(program, QUESTIONS, threads=2, store=run.store, on_outcome=outcomes.append)
         assert raised.value is fault
@@ -133,31 +125,16 @@ def test_a_fault_of_the_system_ends_the_run_and_keeps_what_was_done(tmp_path, fa
         assert len(program.asked) < len(QUESTIONS)
         assert len(run.store.read().results) == len(outcomes)
     mended = Echo()
-    with opened(tmp_path / "out") as run:
+    with open_answers(tmp_path / "out", QUESTIONS, {}, resume=True) as run:
         assert len(answer_questions(mended, QUESTIONS, threads=2, store=run.store)) == len(QUESTIONS)
     assert len(mended.asked) == len(QUESTIONS) - len(outcomes)
+    with pytest.raises(InputError, match="other questions"):
+        open_answers(tmp_path / "out", [AskedQuestion("q0", "Another?"), *QUESTIONS[1:]], {}, resume=True)
 
 
 def test_a_file_that_is_of_no_run_is_left_alone(tmp_path):
     (tmp_path / "out").write_text("notes")
     for resume in (False, True):
         with pytest.raises(InputError, match="out exists already"):
-            opened(tmp_path / "out", resume=resume)
+            open_answers(tmp_path / "out", QUESTIONS, {}, resume=resume)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-@pytest.mark.parametrize(
-    ("others", "said"),
-    [
-        (QUESTIONS[:3], "another limit"),
-        (QUESTIONS[::-1], "other questions"),
-        ([AskedQuestion("q0", "Another?"), *QUESTIONS[1:]], "other questions"),
-    ],
-)
-def test_a_run_of_other_questions_is_refused_and_left_alone(tmp_path, others, said):
-    with opened(tmp_path / "out") as run:
-        answer_questions(Echo(), QUESTIONS, threads=1, store=run.store)
-    before = read_folder(run.path)
-    with pytest.raises(InputError, match=said):
-        opened(tmp_path / "out", others)
-    assert read_folder(run.path) == before

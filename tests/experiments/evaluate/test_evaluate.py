@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
+from tests.experiments.evaluations import evaluation_of
 from tests.lm_server import lm_server
 from tests.retrieval.berts import save_bert
 from typedrag.core.errors import InputError, LMUnavailable, TypedRAGError
@@ -12,29 +12,14 @@ from typedrag.core.question_types import QuestionType
 from typedrag.datasets import sample_questions
 from typedrag.experiments import read_config, read_run, run_evaluation
 
-STUB = "vllm:stub"
-
 
 @pytest.fixture
 def evaluate(server, tmp_path):
     """Evaluate direct_lm on the sample's questions by the tiny metric, if the flags say nothing else."""
 
     def run(out="run", *, resume=False, retry_failed=False, on_progress=lambda p: None, on_notice=print, **flags):
-        values = {
-            "programs": [{"program": "direct_lm"}],
-            "dataset": {"name": "sample", "limit": 12},
-            "metrics": ["tiny"],
-            "lm": {"spec": STUB, "api_base": server.api_base, "num_retries": 0},
-            "scorer": {"spec": STUB, "api_base": server.api_base, "num_retries": 0},
-            "threads": 4,
-            "tracking": {"enabled": False},
-        }
-        for name, value in flags.items():
-            held = values.get(name)
-            values[name] = {**held, **value} if isinstance(held, dict) and isinstance(value, dict) else value
         ways = {"resume": resume, "retry_failed": retry_failed, "on_progress": on_progress, "on_notice": on_notice}
-        config = read_config(None, values)
-        return list(run_evaluation(config, tmp_path / out, **ways))
+        return list(run_evaluation(read_config(None, evaluation_of(server, **flags)), tmp_path / out, **ways))
 
     return run
 
@@ -262,11 +247,14 @@ def test_what_an_lm_fails_at_is_the_failure_of_that_question_alone(evaluate, ser
 
 
 @pytest.mark.parametrize("calls", [1, 8, 15, 24])
-def test_a_run_that_ends_anywhere_is_continued_without_doing_anything_twice(evaluate, server, calls):
+def test_a_run_that_ends_anywhere_is_continued_without_doing_anything_twice(evaluate, server, tmp_path, calls):
     """The fault strikes at each call in turn: what was kept before is neither asked nor judged again."""
     server.reply = lambda call: (401, "gone") if len(server.calls) >= calls else None
     with pytest.raises(LMUnavailable):
         evaluate(threads=1)
+    kept = read_run(tmp_path / "run").questions
+    assert not any(q.error for q in kept)
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["overall"]["questions"] == len(kept)
     server.reply = lambda call: None
     [evaluated] = evaluate(threads=1, resume=True)
     assert evaluated.summary.overall.metrics["tiny"].n == 12
@@ -456,16 +444,3 @@ def test_an_earlier_run_of_the_same_program_beside_it_projects_it_before_it_star
     assert told[1] == (0, "after: that is more than the 40 LM calls allowed: it will be stopped before its end")
     other = notices("runs/other", programs=[{"program": "direct_lm", "options": {"answer_length": "phrase"}}])
     assert not any("as " in notice for notice in other)
-
-
-def test_an_lm_that_is_gone_ends_the_run_and_keeps_what_was_done(evaluate, server, tmp_path):
-    server.reply = lambda call: (401, "wrong key") if len(server.calls) > 11 else None
-    with pytest.raises(LMUnavailable):
-        evaluate()
-    kept = read_run(tmp_path / "run").questions
-    assert 0 < len(kept) < 12
-    assert not any(q.error for q in kept)
-    assert json.loads((tmp_path / "run" / "results.json").read_text())["overall"]["questions"] == len(kept)
-    server.reply = lambda call: None
-    [evaluated] = evaluate(resume=True)
-    assert len(evaluated.run.questions) == 12

@@ -5,6 +5,7 @@ from itertools import cycle
 import pytest
 
 from tests.datasets.files import write_jsonl
+from tests.experiments.evaluations import evaluation_of
 from typedrag.core.question_types import DocumentScope
 from typedrag.datasets import sample_questions
 from typedrag.experiments import read_config, run_evaluation
@@ -21,15 +22,9 @@ def evaluate(server, sample_index, tmp_path):
     questions = write_jsonl(tmp_path / "questions.jsonl", *rows)
 
     def run(*programs, **settings):
-        values = {
-            "programs": [*programs],
-            "dataset": {"name": "file", "path": str(questions)},
-            "metrics": ["retrieval"],
-            "index": str(sample_index),
-            "lm": {"spec": "vllm:stub", "api_base": server.api_base},
-            "tracking": {"enabled": False},
-            **settings,
-        }
+        values = evaluation_of(
+            server, programs=[*programs], metrics=["retrieval"], index=str(sample_index), **settings
+        ) | {"dataset": {"name": "file", "path": str(questions)}}
         done = run_evaluation(read_config(None, values), tmp_path / "runs")
         return {evaluated.run.name: evaluated.run.questions for evaluated in done}
 

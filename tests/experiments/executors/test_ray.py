@@ -15,12 +15,11 @@ from typing import Any
 
 import psutil
 import pytest
-from click.testing import CliRunner
 
+from tests.commands import invoke
 from tests.experiments.executors.jobs import SPENT, Deadly
 from tests.lm_server import lm_server
 from tests.ray_cluster import needs_ray, ray_cluster, wait_for
-from typedrag.cli.main import cli
 from typedrag.core.errors import CallFailed, InputError, RetrievalError, Unavailable
 from typedrag.experiments import read_config, read_run, run_evaluation
 from typedrag.experiments.ray_pool import RayPool, connect
@@ -99,7 +98,7 @@ def test_a_ray_of_its_own_answers_a_file_alike_and_nothing_else_is_on_stdout(ser
     file = tmp_path / "questions.txt"
     file.write_text("".join(f"Why {n}?\n" for n in range(QUESTIONS)))
     lm = ["--lm", "vllm:stub", "--api-base", server.api_base, "--no-cache", "--program", "direct_lm"]
-    local = CliRunner().invoke(cli, ["ask", "--file", str(file), *lm])
+    local = invoke("ask", "--file", str(file), *lm)
     server.seconds = 0.3
     ask = [*TYPEDRAG, "ask", "--file", str(file), *lm, "--executor", "ray", "--workers", "1"]
     with subprocess.Popen(ask, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as asking:

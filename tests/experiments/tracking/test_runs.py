@@ -2,13 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
+from tests.experiments.evaluations import evaluation_of
 from typedrag.core.errors import LMUnavailable, TypedRAGError
 from typedrag.experiments import read_config, read_run, run_evaluation
 
 mlflow = pytest.importorskip("mlflow")
 
-STUB = "vllm:stub"
 KEY = "sk-a-planted-key-0123456789"
 
 
@@ -23,17 +22,10 @@ def evaluate(server, tmp_path, uri, monkeypatch):
     monkeypatch.setenv("TYPEDRAG_API_KEY", KEY)
 
     def run(*, resume=False, on_notice=print, tracing=False, tracking=None, **flags):
-        values = {
-            "programs": [{"program": "direct_lm"}],
-            "dataset": {"name": "sample", "limit": 6},
-            "metrics": ["tiny", "length"],
-            "lm": {"spec": STUB, "api_base": server.api_base, "num_retries": 0},
-            "scorer": {"spec": STUB, "api_base": server.api_base, "num_retries": 0},
-            "tracking": {"uri": uri, "experiment": tmp_path.name, "tracing": tracing, **(tracking or {})},
-            **flags,
-        }
-        made = run_evaluation(read_config(None, values), tmp_path / "run", resume=resume, on_notice=on_notice)
-        return list(made)
+        own = {"enabled": True, "uri": uri, "experiment": tmp_path.name, "tracing": tracing, **(tracking or {})}
+        few = {"dataset": {"limit": 6}, "metrics": ["tiny", "length"], "threads": 16, **flags}
+        config = read_config(None, evaluation_of(server, tracking=own, **few))
+        return list(run_evaluation(config, tmp_path / "run", resume=resume, on_notice=on_notice))
 
     return run
 

@@ -34,7 +34,7 @@ def test_where_an_answer_can_come_after_all_two_places_are_right_for_an_equal():
 
 
 def test_a_judge_agrees_that_orders_pairs_of_a_question_as_people_do():
-    cases, metric = [ranked(1, 4), ranked(4, 1), ranked(2, 3)], Agreement(RankLabels())
+    cases, metric = [ranked(1, 4), ranked(4, 1), ranked(2, 3)], Agreement(labels=RankLabels())
 
     def agreement(*ranks: int) -> float:
         return metric(dspy.Example(cases=cases), dspy.Prediction(judgments=[said(rank) for rank in ranks])).score

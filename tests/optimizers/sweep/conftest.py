@@ -3,7 +3,7 @@ from optuna.trial import TrialState
 
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
 from tests.lm_server import words
-from typedrag.optimizers.sweep import SweepConfig, open_sweep, run_sweep
+from typedrag.optimizers.sweep import SweepConfig, run_sweep
 
 LOOSE = {"program": "rag", "options": {"score_cutoff": 0}}
 """A program that reads as many passages as it is told to."""
@@ -47,11 +47,6 @@ def sweep(settings, tmp_path):
         return run_sweep(SweepConfig.model_validate(settings(**given)), tmp_path / out, watching=watching)
 
     return run
-
-
-@pytest.fixture
-def opened(settings, tmp_path):
-    return lambda **given: open_sweep(SweepConfig.model_validate(settings(**given)), tmp_path / "sweep")
 
 
 def long_where_few(call):

@@ -16,6 +16,7 @@ from typedrag.core.errors import InputError, TypedRAGError
 from typedrag.experiments.config import SpendingCaps
 from typedrag.experiments.loading import load_program
 from typedrag.experiments.results import read_run
+from typedrag.optimizers.sweep import SweepConfig, open_sweep
 from typedrag.optimizers.sweep.best import choose, measure_best
 from typedrag.optimizers.sweep.config import ObjectiveConfig
 from typedrag.optimizers.sweep.report import front_rows, sweep_page
@@ -23,7 +24,7 @@ from typedrag.optimizers.sweep.study import VALUES, Sweep
 from typedrag.programs.compiled import Compiled
 
 
-def test_the_best_is_measured_on_other_questions_and_saved(sweep, opened, server, sample_index, tmp_path):
+def test_the_best_is_measured_on_other_questions_and_saved(sweep, server, sample_index, tmp_path):
     server.reply = long_where_few
     given = {
         "program": {**LOOSE, "retriever": "auto"},
@@ -34,11 +35,10 @@ def test_the_best_is_measured_on_other_questions_and_saved(sweep, opened, server
         "held_out": {"split": "test", "limit": 5},
         "tracking": {"enabled": True, "uri": new_store(tmp_path / "mlflow")},
     }
-    sweep(**given)
-    with opened(**given) as held:
-        found = measure_best(held, choose(held))
-        page = sweep_page(held, "typedrag sweep report sweep")
-        keys = [key for *_, key in held.questions.values()]
+    held = sweep(**given)
+    found = measure_best(held, choose(held))
+    page = sweep_page(held, "typedrag sweep report sweep")
+    keys = [key for *_, key in held.questions.values()]
     assert len(set(keys)) == 4 and not any(key.endswith("?") for key in keys)
     first = found.measured[0]
     assert found.point["top_k"] == 1
@@ -83,7 +83,7 @@ def test_the_best_is_measured_on_other_questions_and_saved(sweep, opened, server
     assert {f.path for f in mlflow.MlflowClient().list_artifacts(nested[0].info.run_id)} >= {"questions.json"}
 
 
-def test_a_cheaper_one_that_is_nearly_as_good_can_be_chosen(sweep, opened, server):
+def test_a_cheaper_one_that_is_nearly_as_good_can_be_chosen(sweep, server):
     server.reply = lambda call: (
         {"answer": words(round(100 + 10 * call.request["temperature"]))} if "answer" in call.wanted else None
     )
@@ -93,16 +93,15 @@ def test_a_cheaper_one_that_is_nearly_as_good_can_be_chosen(sweep, opened, serve
         "objectives": ["length/score", {"measure": "length/share", "direction": "minimize"}],
         "dataset": {"limit": 2},
     }
-    sweep(**given)
-    with opened(**given) as held:
-        assert choose(held).point == {"lm.temperature": 1.0}
-        assert choose(held, within=0.02, cheapest=True).point == {"lm.temperature": 1.0}
-        near = choose(held, within=0.06, cheapest=True)
-        assert near.point in ({"lm.temperature": 0.5}, {"lm.temperature": 1.0})
-        assert "the cheapest within 0.06 of the best" in near.chosen
-        assert choose(held, number=0).trial == 0
-        with pytest.raises(InputError, match="trial 77 is not complete"):
-            choose(held, number=77)
+    held = sweep(**given)
+    assert choose(held).point == {"lm.temperature": 1.0}
+    assert choose(held, within=0.02, cheapest=True).point == {"lm.temperature": 1.0}
+    near = choose(held, within=0.06, cheapest=True)
+    assert near.point in ({"lm.temperature": 0.5}, {"lm.temperature": 1.0})
+    assert "the cheapest within 0.06 of the best" in near.chosen
+    assert choose(held, number=0).trial == 0
+    with pytest.raises(InputError, match="trial 77 is not complete"):
+        choose(held, number=77)
 
 
 def of_trials(*trials):
@@ -126,7 +125,7 @@ def test_the_intervals_of_the_front_rest_on_questions_whatever_their_ids(questio
     assert list(front_rows(held))[1][:3] == ["0", "0", interval]
 
 
-def test_the_best_is_measured_to_the_end_however_many_answers_fail(sweep, opened, server, tmp_path):
+def test_the_best_is_measured_to_the_end_however_many_answers_fail(sweep, server, tmp_path):
     rows = [{"id": f"q{n}", "question": f"Why does thing {n} happen?", "question_type": "reason"} for n in range(60)]
     (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
     given = {
@@ -136,11 +135,10 @@ def test_the_best_is_measured_to_the_end_however_many_answers_fail(sweep, opened
         "held_out": {"limit": 15},
         "threads": 1,
     }
-    sweep(**given)
+    held = sweep(**given)
     told = []
     server.reply = lambda call: (400, "too long") if "answer" in call.wanted and len(server.calls) % 2 else None
-    with opened(**given) as held:
-        found = measure_best(held, choose(held, number=1), on_notice=told.append)
+    found = measure_best(held, choose(held, number=1), on_notice=told.append)
     assert any("of 15 questions have no answer" in notice for notice in told)
     runs = [read_run(f) for f in (found.folder.parents[1] / "held-out").iterdir() if f.name.endswith("-test")]
     assert all(len(run.questions) == 15 for run in runs)
@@ -151,19 +149,19 @@ def test_the_best_is_measured_to_the_end_however_many_answers_fail(sweep, opened
     assert first.gain_answered.n == len(both)
 
 
-def test_limits_hold_while_the_best_is_measured(sweep, opened, server):
+def test_limits_hold_while_the_best_is_measured(sweep, server):
     data = {"dataset": {"split": "validation", "limit": 2}, "held_out": {"limit": 2}}
     given = {"knobs": {"top_k": [1]}, "metrics": ["length"], "scorer": None, "threads": 1, **data}
-    sweep(**given)
+    held = sweep(**given)
     before = len(server.calls)
-    with opened(**given) as held:
-        for _ in range(2):
-            with pytest.raises(TypedRAGError, match=r"1 LM calls are made of the 1 allowed\. Allow more"):
-                measure_best(held, choose(held), caps=SpendingCaps(lm_calls=1))
-            assert len(server.calls) == before + 1
-        assert measure_best(held, choose(held)).settings["n"] == 2
+    for _ in range(2):
+        with pytest.raises(TypedRAGError, match=r"1 LM calls are made of the 1 allowed\. Allow more"):
+            measure_best(held, choose(held), caps=SpendingCaps(lm_calls=1))
+        assert len(server.calls) == before + 1
+    assert measure_best(held, choose(held)).settings["n"] == 2
 
 
-def test_of_no_trials_there_is_no_best(opened):
-    with opened() as held, pytest.raises(InputError, match="no trial is complete"):
+def test_of_no_trials_there_is_no_best(settings, tmp_path):
+    config = SweepConfig.model_validate(settings())
+    with open_sweep(config, tmp_path) as held, pytest.raises(InputError, match="no trial is complete"):
         choose(held)

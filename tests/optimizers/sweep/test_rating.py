@@ -57,15 +57,14 @@ def preferences(pairs, server):
     }
 
 
-def test_weights_that_people_go_by_are_found_and_judged_once(sweep, opened, preferences, server, tmp_path):
+def test_weights_that_people_go_by_are_found_and_judged_once(sweep, preferences, server, tmp_path):
     swept = sweep(**preferences)
     assert swept.stopped == ""
     values = {tuple(t.params.values()): t.values[0] for t in swept.trials()}
     assert values == {(0.0, -1.0): 1.0, (1.0, -1.0): 1.0, (1.0, 1.0): 0.5, (0.0, 1.0): 0.0}
     questions = len(read_run(next((tmp_path / "sweep" / "trials").iterdir())).questions)
     assert len(server.calls) == 2 * questions + 2  # sub-questions and their types; the two answers are the same to all
-    with opened(**preferences) as held:
-        best = measure_best(held, choose(held))
+    best = measure_best(swept, choose(swept))
     accuracy = best.measured[0]
     assert accuracy.measure == "preference/accuracy"
     assert accuracy.held_out.value == accuracy.base_held_out.value == 1.0

@@ -63,7 +63,7 @@ def sweep_in_mlflow():
     return parent
 
 
-def test_the_best_is_not_better_if_its_answers_are_less_truthful(sweep, opened, long_is_wrong, tmp_path):
+def test_the_best_is_not_better_if_its_answers_are_less_truthful(sweep, long_is_wrong, tmp_path):
     given = {
         "program": LOOSE,
         "knobs": {"top_k": [1, 5]},
@@ -73,10 +73,9 @@ def test_the_best_is_not_better_if_its_answers_are_less_truthful(sweep, opened, 
         "held_out": {"split": "test", "limit": 8},
         "tracking": {"enabled": True, "uri": new_store(tmp_path / "mlflow")},
     }
-    sweep(**given)
-    with opened(**given) as held:
-        found = measure_best(held, choose(held))
-        page = sweep_page(held, "typedrag sweep report sweep")
+    held = sweep(**given)
+    found = measure_best(held, choose(held))
+    page = sweep_page(held, "typedrag sweep report sweep")
     assert found.point["top_k"] == 1
     names = ["length/score", "truthfulness/truthfulness", "truthfulness/right"]
     assert [m.measure for m in found.measured[:3]] == names

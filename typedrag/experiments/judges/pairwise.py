@@ -3,11 +3,11 @@
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import combinations, permutations
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import dspy
 from pydantic import TypeAdapter, ValidationError
@@ -126,15 +126,6 @@ class PairwiseComparison:
         }
 
 
-class _Pair(NamedTuple):
-    id: str
-    run: str
-    other: str
-    question: str
-    answer: str
-    other_answer: str
-
-
 def compare_pairwise(
     runs: Sequence[Run], scorer: dspy.LM, *, threads: int = 16, listener: Listener = ignore_progress
 ) -> PairwiseComparison:
@@ -149,7 +140,7 @@ def compare_pairwise(
         raise InputError("a run is named twice", "Name each run once")
     judge = PairwiseJudge()
     held = {label: {q.id: q for q in run.questions} for label, run in zip(labels, runs, strict=True)}
-    pairs: list[_Pair] = []
+    pairs: list[tuple[ComparedAnswers, str, str]] = []
     left_out: Counter[str] = Counter()
     for run, other in combinations(held, 2):
         for id_ in dict.fromkeys([*held[run], *held[other]]):
@@ -163,13 +154,14 @@ def compare_pairwise(
             elif first.answer is None or second.answer is None:
                 left_out[NO_ANSWER] += 1
             else:
-                pairs.append(_Pair(id_, run, other, first.question, first.answer.answer, second.answer.answer))
+                compared = ComparedAnswers(id_, run, other, None, question=first.question)
+                pairs.append((compared, first.answer.answer, second.answer.answer))
     judged = judge_each(
-        lambda pair: compare_in_both_orders(judge, pair.question, pair.answer, pair.other_answer), pairs,
+        lambda pair: compare_in_both_orders(judge, pair[0].question, *pair[1:]), pairs,
         scorer=scorer, threads=threads, listener=listener, name="comparisons",
     )  # fmt: skip
     verdicts, problems = dict(judged.judgments), dict(judged.failures)
-    answers = (ComparedAnswers(p.id, p.run, p.other, verdicts.get(p), problems.get(p, ""), p.question) for p in pairs)
+    answers = (replace(p[0], verdicts=verdicts.get(p), problem=problems.get(p, "")) for p in pairs)
     return PairwiseComparison(
         tuple(labels), lm_identity(scorer), tuple(answers), dict(left_out), judged.spent, judged.seconds
     )

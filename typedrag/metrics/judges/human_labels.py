@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import dspy
 
@@ -77,6 +77,7 @@ class HumanLabels(Metric):
         return scored.feedback if self.output in call.outputs else ""
 
 
+@dataclass(eq=False, repr=False)
 class RankLabels(HumanLabels):
     """The closeness of a rank to the one by people's labels: 1 if equal, 0 if they are at opposite ends of the list.
 
@@ -88,9 +89,7 @@ class RankLabels(HumanLabels):
     name: ClassVar[str] = "rank-labels"
     output: ClassVar[str] = "rank"
 
-    def __init__(self, *, convention: Convention = Convention.TYPED_RAG, **options: Any) -> None:
-        super().__init__(**options)
-        self.convention = convention
+    convention: Convention = Convention.TYPED_RAG
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         predicted, right = _expect_rank(prediction), example.rank
@@ -164,14 +163,13 @@ class TypeLabels(HumanLabels):
         return Scored(share, _list_wrong(wrong, len(compared)), {"accuracy": share})
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Agreement(Metric):
     """A judge's agreement with people on the `cases` of a question, by its `judgments` of them."""
 
     name: ClassVar[str] = "agreement"
 
-    def __init__(self, labels: HumanLabels, **options: Any) -> None:
-        super().__init__(**options)
-        self.labels = labels
+    labels: HumanLabels
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         return Scored(self.labels.agreement(example.cases, prediction.judgments))

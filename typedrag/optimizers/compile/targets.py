@@ -11,8 +11,8 @@ from pydantic import TypeAdapter, ValidationError
 from typedrag.core.errors import InputError, NotMeasurable
 from typedrag.core.question_types import DocumentScope, QuestionType, RevelatorRole, Route
 from typedrag.core.records import Passage
-from typedrag.datasets import REVELATOR, SPLITS, Dataset
-from typedrag.datasets.dataset import question_group, text_hash
+from typedrag.datasets import REVELATOR, Dataset
+from typedrag.datasets.dataset import check_split, question_group, text_hash
 from typedrag.experiments.question_typing import infer_type
 from typedrag.metrics import LabelMatch, Metric, QuestionTypeMatch, Rewrite
 from typedrag.metrics.judges import human_labels
@@ -457,7 +457,7 @@ class JudgeTarget(Target):
 
     @property
     def test_metric(self) -> Metric:
-        return human_labels.Agreement(self.metric)
+        return human_labels.Agreement(labels=self.metric)
 
     def test_examples(self, dataset: Dataset) -> list[dspy.Example]:
         """An example for each question of the test split, with all its `cases`."""
@@ -579,8 +579,7 @@ def _group_rows(
     rows: Sequence[dspy.Example], split: str, column: str, keep: Callable[[dspy.Example], object] = lambda row: True
 ) -> list[list[dspy.Example]]:
     """The rows to keep of a split, by a column; a split has whole questions, and needs at least three."""
-    if split not in ("all", *SPLITS):
-        raise InputError(f"no split is called '{split}'", f"Splits: all, {', '.join(SPLITS)}")
+    check_split(split)
     if split != "all":
         first = sorted(rows, key=lambda row: row.question, reverse=True)
         by_group = {question_group(row): row.question for row in first}

@@ -13,7 +13,7 @@ from optuna.distributions import CategoricalDistribution
 from pydantic import ValidationError
 
 from typedrag.core.errors import InputError
-from typedrag.datasets.dataset import SPLITS, text_hash
+from typedrag.datasets.dataset import check_split, text_hash
 from typedrag.experiments import config as configs
 from typedrag.experiments.compare import COSTS
 from typedrag.experiments.config import EvaluationConfig, LMConfig, MetricConfig, ProgramConfig
@@ -73,8 +73,7 @@ class SweepResources:
             self._check_rating(self._turned_weights[0])
         swept, held = self.config.dataset.split, self.config.held_out.split
         for split in (swept, held):
-            if split not in ("all", *SPLITS):
-                raise InputError(f"no split is called '{split}'", f"Splits: all, {', '.join(SPLITS)}")
+            check_split(split)
         if swept == held or "all" in (swept, held):
             raise InputError(
                 f"trials over the split {swept} would see questions of the split {held}, which are to be held out",
