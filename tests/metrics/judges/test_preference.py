@@ -23,7 +23,7 @@ from typedrag.metrics.judges.preference import (
     cross_validated,
     points,
 )
-from typedrag.signatures.judging import CompareAnswers
+from typedrag.signatures.judging import CompareAnswers, ComparePlain
 from typedrag.signatures.sub_question_coverage import (
     DecomposeIntoSubQuestions,
     FindAnsweringSentences,
@@ -146,6 +146,7 @@ REPLIES = {
     TypeSubQuestions: {"types": {f"q{n + 1}": str(TYPES[n % 3]) for n in range(10)}},
     FindAnsweringSentences: find,
     CompareAnswers: {"verdict": "first"},
+    ComparePlain: {"verdict": "first"},
 }
 
 
@@ -194,6 +195,15 @@ def test_an_lm_that_always_likes_the_first_is_a_coin_toss():
     result, engine = measured(compared("gas", "bakery", 1.0), lm_judge=True)
     assert result.measures["lm_judge"] == 0.5
     assert engine.asked().count("CompareAnswers") == 2
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "preference", "points"), [("gas", "bakery", 1, 1), ("bakery", "gas", -1, 0)]
+)
+def test_as_published_the_lm_is_asked_once_in_the_order_of_the_dataset(first, second, preference, points):
+    result, engine = measured(compared(first, second, preference), lm_judge=True, plain=True)
+    assert result.measures["lm_judge"] == points
+    assert engine.asked().count("ComparePlain") == 1
 
 
 def test_over_all_questions_weights_are_found_anew():
