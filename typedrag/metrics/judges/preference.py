@@ -246,7 +246,7 @@ class Preference(Metric):
         questions = [one.details["question"] for one in scored for _ in one.details["differences"]]
         accuracy = cross_validated(differences, questions)
         best = dict(zip(SubQuestionType, best_weights(differences).tolist(), strict=True))
-        drawn = sorted(set(questions))[: self.validation]  # by their hashes, so at random
+        drawn = set(sorted(set(questions))[: self.validation])  # by their hashes, so at random
         found_on = np.array([question in drawn for question in questions])
         held_out: Array | list[float] = (
             points(differences[~found_on], best_weights(differences[found_on])[None]) if found_on.any() else []
