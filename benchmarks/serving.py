@@ -17,12 +17,14 @@ those of the program alone in as many threads; memory, and what of it a client t
 
     python -m benchmarks.serving --clients 1 16 64 256 1024 --hayhooks HAY/bin/python
     python -m benchmarks.serving --soak 600
+    python -m benchmarks.serving --misbehaving --clients 32
 """
 
 import argparse
 import asyncio
 import contextvars
 import itertools
+import json
 import os
 import resource
 import socket
@@ -30,15 +32,18 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 import aiohttp
 import dspy
@@ -59,9 +64,14 @@ T = TypeVar("T")
 QUESTION = "Why does homemade bread turn out dense and heavy, in the words of baker {}?"
 LEAST = 0.9
 MOST_CPU = 1.3
+MOST_ANNOYED = 1.2
 STARTS_SECONDS = 120
 WARM_SECONDS = 10.0
 """Until Java has compiled what a search runs through."""
+_ONE_AND_A_HALF = (
+    b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    b"POST /v1/answer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n"
+)
 
 
 @dataclass(frozen=True)
@@ -85,8 +95,7 @@ class System:
 
 def _typedrag(port: int, folder: Path) -> list[str]:
     return [sys.executable, "-m", "typedrag", "serve", "--program", "rag", "--port", str(port),
-            "--lm", f"vllm:{MODEL}", "--limit", "running=2048", "--limit", "lm_calls=2048",
-            "--limit", "rate=100000000"]  # fmt: skip
+            "--lm", f"vllm:{MODEL}", "--running", "2048", "--lm-calls", "2048", "--rate", "100000000"]  # fmt: skip
 
 
 def _asyncify(port: int, folder: Path) -> list[str]:
@@ -242,6 +251,48 @@ def running(system: System, folder: Path) -> Iterator[Running]:
             process.wait(60)
 
 
+@contextmanager
+def misbehaving(server: Running) -> Iterator[None]:
+    """Three clients at another address within: one leaves requests half sent, one asks by large batches without an end,
+    and one takes nothing of the replies that it asks for."""
+    url, over = urlsplit(server.url), threading.Event()
+    here = ("127.0.0.2", 0)
+
+    def connect() -> socket.socket:
+        return socket.create_connection((str(url.hostname), url.port or 80), source_address=here, timeout=10)
+
+    def leave_half() -> None:
+        sockets: deque[socket.socket] = deque()
+        while not over.wait(0.02):
+            sockets.append(connect())
+            sockets[-1].sendall(_ONE_AND_A_HALF)
+            if len(sockets) > 200:
+                sockets.popleft().close()
+
+    def ask_batches() -> None:
+        connection = HTTPConnection(str(url.hostname), url.port, source_address=here, timeout=120)
+        numbers = itertools.count()
+        while not over.is_set():
+            body = json.dumps({"questions": [QUESTION.format(f"in batches {next(numbers)}") for _ in range(32)]})
+            connection.request("POST", "/v1/answer/batch", body, {"Content-Type": "application/json"})
+            connection.getresponse().read()
+
+    def take_nothing() -> None:
+        while not over.is_set():
+            with connect() as connection, suppress(OSError):
+                connection.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200)
+                over.wait(3)
+
+    with ThreadPoolExecutor(3) as pool:
+        clients = [pool.submit(client) for client in (leave_half, ask_batches, take_nothing)]
+        try:
+            yield
+        finally:
+            over.set()
+    for client in clients:
+        client.result()
+
+
 def own_cpu(clients: int, count: int) -> float:
     """CPU milliseconds of a question that the program takes by itself, in so many threads: the median of three."""
     program, lm = _warm_program()
@@ -333,6 +384,19 @@ def measure(system: System, folder: Path, clients: Sequence[int], seconds: float
     return claims
 
 
+def annoy(folder: Path, clients: int, seconds: float, delay: float) -> list[Claim]:
+    """Ask `typedrag serve` without and with clients that misbehave, and compare the 99th percentiles."""
+    with running(SYSTEMS["typedrag"], folder) as server:
+        server.ask(clients, WARM_SECONDS)
+        alone = server.ask(clients, seconds, delay)
+        with misbehaving(server):
+            annoyed = server.ask(clients, seconds, delay)
+    print(f"alone {dict(alone.statuses)}, beside others {dict(annoyed.statuses)}", flush=True)
+    return [
+        Claim("p99 beside clients that misbehave", annoyed.quantile(99), alone.quantile(99), "s", most=MOST_ANNOYED)
+    ]
+
+
 def soak(folder: Path, seconds: float) -> list[Claim]:
     """Ask `typedrag serve` for long, and compare its memory at the end with that after a sixth of the time."""
     with running(SYSTEMS["typedrag"], folder) as server:
@@ -351,6 +415,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="for each row")
     parser.add_argument("--delay", type=float, default=1.0, help="of the stub, for each call")
     parser.add_argument("--soak", type=float, metavar="SECONDS", help="ask for so long instead")
+    parser.add_argument("--misbehaving", action="store_true", help="ask beside clients that misbehave instead")
     parser.add_argument("--asyncify", type=int, metavar="PORT", help=argparse.SUPPRESS)
     parser.add_argument("--check", action="store_true", help="exit with 1 if a goal is missed")
     arguments = parser.parse_args()
@@ -372,6 +437,9 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
         if arguments.soak:
             sys.exit(report(soak(folder, arguments.soak), check=arguments.check))
+        if arguments.misbehaving:
+            claims = annoy(folder, max(arguments.clients), arguments.seconds, arguments.delay)
+            sys.exit(report(claims, check=arguments.check))
         systems = [SYSTEMS[name] for name in arguments.systems]
         if arguments.hayhooks:
             systems.append(_hayhooks(arguments.hayhooks))

@@ -22,42 +22,19 @@ __version__ = "0.1.0"
 
 # Imported at first use: `import typedrag` and `typedrag --help` must not wait for DSPy.
 _HOMES = {
-    "Answer": "core.records",
-    "Answered": "core.records",
-    "BM25Retriever": "retrieval",
-    "DirectLM": "programs",
-    "Options": "programs",
-    "Passage": "core.records",
+    **dict.fromkeys(("Answer", "Answered", "Passage"), "core.records"),
+    **dict.fromkeys(("BM25Retriever", "open_reranker", "open_retriever"), "retrieval"),
+    **dict.fromkeys(("DirectLM", "Options", "RAG", "TypedRAG", "build_program"), "programs"),
+    **dict.fromkeys(("open_lm", "use_lm"), "lms.lm"),
     "QuestionType": "core.question_types",
-    "RAG": "programs",
-    "TypedRAG": "programs",
     "TypedRAGError": "core.errors",
-    "build_program": "programs",
     "load_program": "experiments.loading",
-    "open_lm": "lms.lm",
-    "open_reranker": "retrieval",
-    "open_retriever": "retrieval",
-    "use_lm": "lms.lm",
 }
 
 __all__ = [
-    "RAG",
-    "Answer",
-    "Answered",
-    "BM25Retriever",
-    "DirectLM",
-    "Options",
-    "Passage",
-    "QuestionType",
-    "TypedRAG",
-    "TypedRAGError",
-    "build_program",
-    "load_program",
-    "open_lm",
-    "open_reranker",
-    "open_retriever",
-    "use_lm",
-]
+    "RAG", "Answer", "Answered", "BM25Retriever", "DirectLM", "Options", "Passage", "QuestionType", "TypedRAG",
+    "TypedRAGError", "build_program", "load_program", "open_lm", "open_reranker", "open_retriever", "use_lm",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

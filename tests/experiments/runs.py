@@ -162,3 +162,15 @@ def write_run(made: Run, folder: Path) -> Path:
             for name, result in q.metrics.items():
                 held.store.add(Result(q.id, name, metric_value(result), result.problem, not result.measurable))
     return folder
+
+
+def check_page(page: Any) -> str:
+    """A page needs nothing but itself, and lets no text of a stranger act; its policy."""
+    policy = str(page.find("meta", {"http-equiv": "Content-Security-Policy"})["content"])
+    assert policy.startswith("default-src 'none'")
+    assert not page.find_all(["img", "iframe", "object", "embed"])
+    assert [tag["href"] for tag in page.find_all("link")] == ["data:,"]
+    assert not [tag for tag in page.find_all(True) if tag.get("src")]
+    assert not [name for tag in page.find_all(True) for name in tag.attrs if name.startswith("on")]
+    assert "@import" not in page.style.string and "url(" not in page.style.string
+    return policy

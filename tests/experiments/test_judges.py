@@ -136,12 +136,16 @@ def test_types_of_sub_questions(data):
 
 
 def test_annotators_are_compared_with_the_others(data):
-    people = rows(check("sub-question-types", data / "sub_questions"))["an annotator, by the others"]
+    found = rows(check("sub-question-types", data / "sub_questions"))
+    people = found["an annotator, by the others"]
     # gas: 3 of 4 agree with two cores, the fourth does not; yeast: 3 of 4; baked: each is one of two against
     # two; purring: 4 of 4
     assert people.n == 16
     assert values(people)["accuracy"] == round((3 + 3 + 0 + 4) / 16, 3)
     assert values(people)["follow-up"] == 1
+    by_all = found["an annotator, by all, as published"]
+    # gas: 3 of 4 say core; yeast: 3 of 4; purring: 4 of 4; baked is divided
+    assert (by_all.n, values(by_all)["accuracy"]) == (12, round((3 + 3 + 4) / 12, 3))
 
 
 def test_a_typer_that_fails_on_a_question_fails_on_all_of_its_sub_questions(data):

@@ -131,7 +131,7 @@ def test_nothing_is_unpickled_and_no_network_is_needed(sources, folder, monkeypa
         ("models:/typed@none", "cannot be had from MLflow: Registered model alias none not found"),
         ("models:/typed/7", "cannot be had from MLflow"),
         ("models:/typed", "cannot be had from MLflow"),
-        ("models:/", "cannot be had from MLflow"),
+        ("models:/", "models:/ is no compiled program"),
         ("models:/other/1", "models:/other/1 is a model, but no compiled program"),
         ("runs:/0123/model", "cannot be had from MLflow: Run with id=0123 not found"),
         ("runs:/RUN/none", "cannot be had from MLflow"),

@@ -126,6 +126,9 @@ def test_coverage_has_ten_passages_all_core_sub_questions_and_300_words():
     published = Options.as_published("coverage_retrieval")
     assert (published.top_k, published.answer_passages, published.answer_words) == (10, 10, 300)
     assert published.max_core_sub_questions > 20
+    source = ProgramSource("coverage_retrieval")
+    assert source.choose_retriever(None, as_published="paper") == "dense" and source.choose_retriever(None) == "bm25"
+    assert source.choose_retriever("hybrid", as_published="paper") == "hybrid"
 
 
 def test_the_published_reranker_is_used_unless_another_is_named():

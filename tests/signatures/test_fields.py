@@ -6,6 +6,7 @@ from pydantic import TypeAdapter, ValidationError
 from tests.scripted import signatures
 from typedrag.core.records import Passage
 from typedrag.lms.adapter import SchemaAdapter
+from typedrag.programs.answering import _PLAIN
 from typedrag.signatures.demonstrations import DEMONSTRATIONS, STORIES, predictor
 from typedrag.signatures.fields import (
     AS_ASKED_FOR,
@@ -23,7 +24,6 @@ from typedrag.signatures.fields import (
     Variants,
     number_passages,
 )
-from typedrag.signatures.typed_rag import PLAIN
 
 ALL = list(vars(signatures).values())
 SIDE = {"perspective": "for", "sub_query": "Is it good?"}
@@ -115,7 +115,7 @@ def test_every_signature_has_instructions_of_its_own_and_typed_fields(signature)
         assert next(iter(signature.input_fields)) == "passages"
     if "answer" in signature.output_fields and "passages" in signature.input_fields:
         outputs = [name for name in signature.output_fields if name not in ("reasoning", "findings")]
-        assert outputs == (["answer"] if signature in PLAIN.values() else ["citations", "answered", "answer"])
+        assert outputs == (["answer"] if signature in _PLAIN.values() else ["citations", "answered", "answer"])
 
 
 @pytest.mark.parametrize("signature", ALL, ids=lambda s: s.__name__)

@@ -6,10 +6,11 @@ import pytest
 from tests.metrics.scripted_judge import scripted_judge
 from typedrag.core.errors import StepFailed
 from typedrag.lms.lm import use_lm
-from typedrag.signatures.sub_question_coverage import FindAnsweringSentences, FindAnswers
+from typedrag.signatures.sub_question_coverage import FindAnsweringSentences, FindAnswerPlainly, FindAnswers
 from typedrag.sub_questions.coverage_judge import (
     Coverage,
     CoverageJudge,
+    PlainCoverageJudge,
     SentenceCoverageJudge,
 )
 
@@ -45,6 +46,23 @@ def test_verdicts_are_the_same_however_many_a_call_has(per_call, calls):
         Coverage(True, "the dough holds it", 8 / 17),
     ]
     assert len(engine.prompts) == calls
+
+
+def test_as_published_a_verdict_counts_as_it_is_and_each_is_given_alone_after_a_few_examples():
+    said = {
+        "What does yeast eat?": {"answered": True, "fragment": "Yeast eats sugar"},
+        "Who invented bread?": {"answered": False},
+        "What holds the gas?": {"answered": True, "fragment": "gluten traps bubbles"},
+    }
+    lm, engine = scripted_judge({FindAnswerPlainly: by_question(said)})
+    with use_lm(lm):
+        verdicts = PlainCoverageJudge()(TEXT, QUESTIONS).verdicts
+    assert verdicts == [
+        Coverage(True, "Yeast eats sugar", 1 / 17),
+        Coverage(False),
+        Coverage(True, "gluten traps bubbles", None),
+    ]
+    assert len(engine.prompts) == 3 and {len(messages) for messages in engine.messages} == {4 * 2 + 1}
 
 
 def test_words_that_are_not_in_the_text_are_asked_for_once_more_and_alone():

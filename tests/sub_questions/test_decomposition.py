@@ -6,7 +6,12 @@ from tests.metrics.scripted_judge import scripted_judge
 from typedrag.core.errors import StepFailed
 from typedrag.core.question_types import SubQuestionType
 from typedrag.lms.lm import use_lm
-from typedrag.signatures.sub_question_coverage import DecomposeIntoSubQuestions, TypeSubQuestions
+from typedrag.signatures.sub_question_coverage import (
+    DecomposeIntoSubQuestions,
+    DecomposePlainly,
+    TypePlainly,
+    TypeSubQuestions,
+)
 from typedrag.sub_questions.decomposition import SubQuestionDecomposer, SubQuestionTyper
 
 TEN = [f"What is part {n} of it?" for n in range(10)]
@@ -18,6 +23,13 @@ def test_a_question_is_written_once():
     )
     with use_lm(lm):
         assert SubQuestionDecomposer()("Why?").sub_questions == [*TEN, "And this?"]
+
+
+@pytest.mark.parametrize("written", [TEN[:3], TEN * 3])
+def test_as_published_all_that_is_written_is_used(written):
+    lm, _ = scripted_judge({DecomposePlainly: {"sub_questions": written}})
+    with use_lm(lm):
+        assert SubQuestionDecomposer(plain=True)("Why?").sub_questions == written
 
 
 @pytest.mark.parametrize("written", [TEN[:3], [*TEN[:9], 3], "What is it?"])
@@ -47,6 +59,10 @@ def test_examples_are_shown_unless_it_is_asked_without():
         for few_shot in (True, False):
             SubQuestionTyper(few_shot=few_shot)("Why?", TEN[:2])
     assert [len(messages) for messages in engine.messages] == [3, 1]  # the example is a message and its reply
+    lm, engine = scripted_judge({TypePlainly: {"types": {"q1": "core"}}})
+    with use_lm(lm):
+        SubQuestionTyper(plain=True)("Why?", TEN[:1])
+    assert [len(messages) for messages in engine.messages] == [6 * 2 + 1]  # two of each type, one by one
 
 
 @pytest.mark.parametrize(

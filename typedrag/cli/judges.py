@@ -114,6 +114,7 @@ def pairwise(
     scorer_api_base: APIBase = None,
     threads: Threads = 16,
     replies: Replies = None,
+    plain: Annotated[bool, "Tell the judge no more than the paper does, and let it call no tie."] = False,
     out: Annotated[Path | None, "Output; default: pairwise.json beside the first RUN."] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -130,7 +131,7 @@ def pairwise(
     out = claim_file(out or beside / FILE)
     lm = _open_scorer(scorer, scorer_api_base, threads)
     with use_reply_store(replies or beside / REPLIES), RunsProgress(label="{}") as shown:
-        comparison = compare_pairwise(runs, lm, threads=threads, listener=shown.show)
+        comparison = compare_pairwise(runs, lm, plain=plain, threads=threads, listener=shown.show)
     write_pairwise(comparison, out)
     if as_json:
         print_json(comparison.to_dict())

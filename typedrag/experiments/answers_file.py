@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import dspy
 
@@ -23,13 +23,6 @@ PREFIX = "answers:"  # the beginning of a program's spec that names a file of an
 _UNKNOWN = Usage(uncounted=1)
 _FIELDS = ("id", "question", "answer", "error", "passages", "citations", "seconds")
 _OURS = {"program", "steps", "usage"}  # fields of an answer that `typedrag ask --file` wrote
-
-
-class GivenAnswer(NamedTuple):
-    """A system's answer to a question; None with the reason if it gave none."""
-
-    answer: Answer | None
-    error: str = ""
 
 
 class _Passage(Layout):
@@ -53,8 +46,8 @@ class AnswersFile(ProgramSource):
     """A system whose answers are in a file, or the folder of an earlier run, in the place of a program."""
 
     path: Path = Path()
-    answers: Mapping[tuple[str, str], GivenAnswer] = field(default_factory=dict)
-    """Its answers by the key and the id of their questions; either may be empty."""
+    answers: Mapping[tuple[str, str], Answer | str] = field(default_factory=dict)
+    """Its answers, or why it gave none, by the key and the id of their questions; either may be empty."""
 
     @property
     def retrieves(self) -> bool:
@@ -79,7 +72,7 @@ class AnswersFile(ProgramSource):
         """Refuse to be called: these answers can be measured, and no others be made."""
         raise InputError(f"{self.path} holds answers, which can only be measured", "Name a program: --program NAME")
 
-    def find_answer(self, example: dspy.Example) -> GivenAnswer | None:
+    def find_answer(self, example: dspy.Example) -> Answer | str | None:
         """The answer to a question: by its text, with the id if several have that text; None if there is none."""
         key, id_ = question_key(example.question), str(example.id)
         places = ((key, id_), (key, ""), ("", id_))
@@ -96,7 +89,8 @@ class AnswersFile(ProgramSource):
         for example in examples:
             id_, answer = str(example.id), self.find_answer(example)
             if answer and id_ not in held:
-                store.add(Result(id_, ANSWERS, answer.answer and answer.answer.to_dict(), answer.error))
+                value, problem = (answer.to_dict(), "") if isinstance(answer, Answer) else (None, answer)
+                store.add(Result(id_, ANSWERS, value, problem))
 
 
 def read_answers(program: ProgramConfig) -> AnswersFile | None:
@@ -112,12 +106,12 @@ def read_answers(program: ProgramConfig) -> AnswersFile | None:
     system = program.name or path.name.partition(".")[0]
     if not is_run(path):
         return AnswersFile(system, path=path, answers=_read_file(path, system))
-    answers = {(question_key(q.question), q.id): GivenAnswer(q.answer, q.error) for q in read_run(path).questions}
+    answers = {(question_key(q.question), q.id): q.answer or q.error for q in read_run(path).questions}
     return AnswersFile(system, path=path, answers=answers)
 
 
-def _read_file(path: Path, system: str) -> dict[tuple[str, str], GivenAnswer]:
-    answers: dict[tuple[str, str], GivenAnswer] = {}
+def _read_file(path: Path, system: str) -> dict[tuple[str, str], Answer | str]:
+    answers: dict[tuple[str, str], Answer | str] = {}
     places: dict[tuple[str, str], str] = {}
     for entry in _entries(path):
         values = {name: value for name, value in renamed(entry, _FIELDS, {}).items() if value is not None}
@@ -148,21 +142,19 @@ def _entries(path: Path) -> Iterable[Entry]:
         yield from read_rows(path, kind="" if path.suffix else ".jsonl")
 
 
-def _given(row: _Row, entry: Entry, system: str) -> GivenAnswer:
+def _given(row: _Row, entry: Entry, system: str) -> Answer | str:
     if row.answer is None:
-        return GivenAnswer(None, row.error or f"{system} gave no answer")
+        return row.error or f"{system} gave no answer"
     if entry.value.keys() >= _OURS:
         try:
-            return GivenAnswer(Answer.from_dict({n: v for n, v in entry.value.items() if n not in ("id", "spent")}))
+            return Answer.from_dict({n: v for n, v in entry.value.items() if n not in ("id", "spent")})
         except (ValueError, KeyError) as error:
             raise misfit(entry.place, f"it is no answer of this typedrag: {error}") from None
     passages = [p if isinstance(p, _Passage) else _Passage(text=p) for p in row.passages or ()]
     held = tuple(Passage(p.id or str(number), p.text, p.title) for number, p in enumerate(passages, 1))
     if strange := [cited for cited in row.citations or () if cited not in {p.id for p in held}]:
         raise misfit(entry.place, f"it cites '{strange[0]}', which is the id of none of its passages")
-    return GivenAnswer(
-        Answer(
-            row.question or "", row.answer, program=system, passages=held, citations=tuple(row.citations or ()),
-            steps=(Step(ELSEWHERE, output=system),), seconds=row.seconds or 0.0, usage=_UNKNOWN,
-        )
+    return Answer(
+        row.question or "", row.answer, program=system, passages=held, citations=tuple(row.citations or ()),
+        steps=(Step(ELSEWHERE, output=system),), seconds=row.seconds or 0.0, usage=_UNKNOWN,
     )  # fmt: skip

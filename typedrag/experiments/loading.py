@@ -1,7 +1,8 @@
 """Programs by a name, the folder of a compiled program, or a model or run of MLflow."""
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -18,7 +19,6 @@ from typedrag.retrieval import Reranker, Retriever, open_reranker
 ARTIFACT = "program"  # what a registered model calls the folder of its compiled program
 _IN_REGISTRY = "models:/"
 _IN_MLFLOW = (_IN_REGISTRY, "runs:/")
-_OTHER_STORE = "Set MLFLOW_TRACKING_URI to another"
 
 
 def load_program(
@@ -65,7 +65,7 @@ def program_source(text: str, *, tracking_uri: str | None = None) -> ProgramSour
 def read_program(source: str | Path, *, tracking_uri: str | None = None) -> Compiled:
     """Read a compiled program without building it; see `load_program`."""
     name = str(source)
-    if not name.startswith(_IN_MLFLOW):
+    if not name.rstrip("/").startswith(_IN_MLFLOW):
         return Compiled.read(Path(source), source=name)
     with tempfile.TemporaryDirectory() as folder:
         return Compiled.read(_fetch(name.rstrip("/"), folder, tracking_uri), source=name)
@@ -77,16 +77,9 @@ def registered_version(uri: str, *, tracking_uri: str | None = None) -> str:
     model, _, version = name.partition("/")
     if not (at or version.isdecimal()):
         return ""
-    mlflow = connect_to_existing(tracking_uri, uri)
-    with faults_of_store(make_redactor([]), _OTHER_STORE):
+    with _mlflow(uri, tracking_uri, f"Name one: {FORMS}") as mlflow:
         client = mlflow.MlflowClient()
-        try:
-            entry = client.get_model_version_by_alias(name, alias) if at else client.get_model_version(model, version)
-        except mlflow.MlflowException as error:
-            if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
-                raise
-            problem = f"{uri} cannot be had from MLflow: {make_redactor([])(first_line(error))}"
-            raise InputError(problem, f"Name one: {FORMS}") from None
+        entry = client.get_model_version_by_alias(name, alias) if at else client.get_model_version(model, version)
     return str(entry.version)
 
 
@@ -101,21 +94,28 @@ def load_type_classifier(source: str | Path) -> tuple[dspy.Module, Options]:
 
 def _fetch(uri: str, folder: str, tracking_uri: str | None) -> Path:
     """Download the program's folder: within a logged model, else the given place in a run."""
-    mlflow = connect_to_existing(tracking_uri, uri)
-    with faults_of_store(make_redactor([]), _OTHER_STORE):
+    with _mlflow(uri, tracking_uri, f"Compiled programs are {FORMS}") as mlflow:
         try:
-            try:
-                flavors = mlflow.models.get_model_info(uri).flavors
-            except mlflow.MlflowException:
-                if not uri.startswith("runs:/"):
-                    raise
-                return Path(mlflow.artifacts.download_artifacts(uri, dst_path=folder))
-            artifacts = flavors.get("python_function", {}).get("artifacts") or {}
-            path = PurePosixPath(str((artifacts.get(ARTIFACT) or {}).get("path") or "/"))
-            if path.is_absolute() or ".." in path.parts:
-                hint = "Name one that typedrag compile has registered"
-                raise InputError(f"{uri} is a model, but no compiled program", hint)
-            return Path(mlflow.artifacts.download_artifacts(f"{uri}/{path}", dst_path=folder))
+            flavors = mlflow.models.get_model_info(uri).flavors
+        except mlflow.MlflowException:
+            if not uri.startswith("runs:/"):
+                raise
+            return Path(mlflow.artifacts.download_artifacts(uri, dst_path=folder))
+        artifacts = flavors.get("python_function", {}).get("artifacts") or {}
+        path = PurePosixPath(str((artifacts.get(ARTIFACT) or {}).get("path") or "/"))
+        if path.is_absolute() or ".." in path.parts:
+            hint = "Name one that typedrag compile has registered"
+            raise InputError(f"{uri} is a model, but no compiled program", hint)
+        return Path(mlflow.artifacts.download_artifacts(f"{uri}/{path}", dst_path=folder))
+
+
+@contextmanager
+def _mlflow(uri: str, tracking_uri: str | None, hint: str) -> Iterator[Any]:
+    mlflow = connect_to_existing(tracking_uri, uri)
+    with faults_of_store(redact := make_redactor([]), "Set MLFLOW_TRACKING_URI to another"):
+        try:
+            yield mlflow
         except mlflow.MlflowException as error:
-            problem, hint = make_redactor([])(first_line(error)), f"Compiled programs are {FORMS}"
-            raise InputError(f"{uri} cannot be had from MLflow: {problem}", hint) from None
+            if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):  # the store's own fault
+                raise
+            raise InputError(f"{uri} cannot be had from MLflow: {redact(first_line(error))}", hint) from None

@@ -154,7 +154,8 @@ class SubQuestionCoverage(Metric):
         few_shot: Whether types are asked for with examples.
         cite: How a sub-question is judged: by `similarity`, which asks no LM and shows the nearest sentences; in a
             `cascade`, which asks the LM only if similarity is unsure; or by the LM, which names
-            `sentences` or quotes `words`, for ten times the tokens.
+            `sentences` or quotes `words`, for ten times the tokens. With `plain` the LM is asked by the paper's prompts
+            alone, for sub-questions, types and verdicts, of one sub-question a call, and verdicts count as they are.
         threads: The number of texts judged at once.
         decomposer: The decomposer; by default a new `SubQuestionDecomposer`.
         typer: The typer; by default a new `SubQuestionTyper`.
@@ -192,8 +193,11 @@ class SubQuestionCoverage(Metric):
         self.passages = passages
         self.measures = (*_OF_ONE_ANSWER, *(_OF_ITS_PASSAGES if passages else ()), "rating", "invalid")  # type: ignore[misc]
         self.threads = threads
-        self.decomposer = decomposer or SubQuestionDecomposer()
-        self.typer = typer or SubQuestionTyper(sub_questions_per_call=types_per_call, few_shot=few_shot)
+        plain = cite == "plain"
+        self.decomposer = decomposer or SubQuestionDecomposer(plain=plain)
+        self.typer = typer or SubQuestionTyper(
+            sub_questions_per_call=1 if plain else types_per_call, few_shot=few_shot, plain=plain
+        )
 
     @classmethod
     def check_scorer(cls, scorer: object | None, **options: Any) -> None:

@@ -143,6 +143,10 @@ class TableConfig(BaseModel):
     """The columns."""
     rows: Annotated[tuple[Row, ...], Field(min_length=1), _DISTINCT]
     """The rows."""
+    plain_judge: bool = False
+    """Whether the judge of win rates is told no more than in its paper, and calls no tie."""
+    ranking: bool = False
+    """Whether a last column ranks the others by their values, the greatest first."""
     differs: tuple[str, ...] = ()
     """What is not as in the paper."""
 

@@ -96,7 +96,7 @@ def make_experiment(
             if caps is None:
                 return Results(0, lambda where: "what may be spent was spent before it")
             evaluation = evaluation.model_copy(update={"caps": caps})
-            return _evaluate(evaluation, folder, out / REPLIES, cells, hooks)
+            return _evaluate(evaluation, folder, out / REPLIES, cells, hooks, plain=config.plain_judge)
         if config.kind == "rankers":
             rankers = validate_settings(RankersConfig, "papers", settings, file)
             return _rank(rankers, {w.k or CUTOFF for w in cells})
@@ -111,7 +111,7 @@ def _left(caps: CapsConfig, spent: Spending, minutes: float) -> CapsConfig | Non
 
 
 def _evaluate(
-    config: EvaluationConfig, folder: Path, replies: Path, cells: Sequence[CellRef], hooks: Callbacks
+    config: EvaluationConfig, folder: Path, replies: Path, cells: Sequence[CellRef], hooks: Callbacks, *, plain: bool
 ) -> Results:
     config = config.model_copy(update={"replies": config.replies or replies})  # variants share replies
     runs: dict[str, Run] = {}
@@ -126,7 +126,7 @@ def _evaluate(
             raise InputError("a win rate needs a scorer", "Name one: --scorer SPEC")
         with use_reply_store(replies):
             listener, all_runs = hooks.listener, list(runs.values())
-            compared = compare_pairwise(all_runs, parts.scorer, threads=config.threads, listener=listener)
+            compared = compare_pairwise(all_runs, parts.scorer, plain=plain, threads=config.threads, listener=listener)
     examples = parts.dataset.examples if any(w.aspects for w in cells) else ()
     aspects = {str(e.id): len(e.get("aspects") or ()) for e in examples}
     n = max((len(run.questions) for run in runs.values()), default=0)

@@ -1,8 +1,9 @@
 """A table that was made: each cell beside the published one, as a page and as JSON."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +90,8 @@ class MadeTable:
         yield "Ours with its 95 % interval over questions / as published."
         yield ""
         yield from markdown_table(
-            ("", *(column.name for column in config.columns)),
-            [(row[0].row, *map(str, row)) for row in self.cells],
+            ("", *(column.name for column in config.columns), *(["Ranking"] if config.ranking else [])),
+            [(row[0].row, *map(str, row), *([_ranking(row)] if config.ranking else [])) for row in self.cells],
         )
         yield "Made with:"
         yield ""
@@ -157,6 +158,13 @@ def _cell(table: PaperTable, row: Any, column: Any, published: float | None, res
     low, high = (end * scale for end in value.interval) if value.interval else (None, None)
     scaled = replace(value, value=value.value * scale, low=low, high=high)
     return Cell(row.name, column.name, scaled, published)
+
+
+def _ranking(row: Sequence[Cell]) -> str:
+    ranked = sorted((cell for cell in row if cell.ours), key=lambda cell: -cell.ours.value if cell.ours else 0)
+    values = [format_value(cell.ours.value) if cell.ours else "" for cell in ranked]
+    signs = [" = " if one == other else " > " for one, other in pairwise(values)]
+    return "".join(f"{cell.column}{sign}" for cell, sign in zip(ranked, [*signs, ""], strict=True)) if ranked else "-"
 
 
 def _number(value: float | None) -> str:

@@ -15,6 +15,7 @@ from typedrag.lms.trace import Stopwatch, add_step, record_fallback, reserve_cal
 from typedrag.programs.options import Options
 from typedrag.retrieval import Reranker, Retriever, reciprocal_rank_fusion
 from typedrag.retrieval.relevance_filter import build_relevance_filter
+from typedrag.signatures import sub_question_coverage, typed_rag
 from typedrag.signatures.answering import (
     AnswerFromPassages,
     AnswerFromPerspective,
@@ -28,7 +29,6 @@ from typedrag.signatures.fields import Citations, number_passages
 from typedrag.signatures.hanrag import ComposeAnswer
 from typedrag.signatures.preqrag import PLAIN_STYLES, PROMPT_STYLES, AnswerFromSubAnswers
 from typedrag.signatures.richrag import PLAIN_RICHLY
-from typedrag.signatures.typed_rag import PLAIN
 from typedrag.text.sentences import used_passages
 
 _IN_PHRASE: Mapping[type[dspy.Signature], type[dspy.Signature]] = {
@@ -39,7 +39,7 @@ _IN_PHRASE: Mapping[type[dspy.Signature], type[dspy.Signature]] = {
     AnswerFromSubAnswers: ComposePhrase,
     **dict.fromkeys(PROMPT_STYLES.values(), AnswerInPhrase),
 }
-_PLAIN = {**PLAIN, **PLAIN_STYLES, **PLAIN_RICHLY}
+_PLAIN = {**typed_rag.PLAIN, **sub_question_coverage.PLAIN, **PLAIN_STYLES, **PLAIN_RICHLY}
 
 
 def prompt_signature(signature: type[dspy.Signature], options: Options) -> type[dspy.Signature]:

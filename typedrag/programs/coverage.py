@@ -19,12 +19,13 @@ from typedrag.retrieval import Retriever, reciprocal_rank_fusion
 from typedrag.signatures import AnswerFromPassages
 from typedrag.signatures.answering import AnswerSubQuery
 from typedrag.signatures.sub_question_coverage import (
+    CORE_DEFINITION,
     AnswerByDefinition,
     AnswerCoveringSubQuestions,
     CombineSubAnswers,
     ReviseAnswer,
 )
-from typedrag.sub_questions.coverage_judge import SentenceCoverageJudge
+from typedrag.sub_questions.coverage_judge import PlainCoverageJudge, SentenceCoverageJudge
 from typedrag.sub_questions.decomposition import SubQuestionDecomposer, SubQuestionTyper
 from typedrag.text.words import first_words
 
@@ -35,8 +36,9 @@ class CoreSubQuestions(dspy.Module):
     def __init__(self, options: Options) -> None:
         super().__init__()
         self.options = options
-        self.decomposer = SubQuestionDecomposer(options.retries)
-        self.typer = SubQuestionTyper(options.retries, options.types_per_call)
+        plain = options.answer_prompt == "plain"
+        self.decomposer = SubQuestionDecomposer(options.retries, plain=plain)
+        self.typer = SubQuestionTyper(options.retries, options.types_per_call, plain=plain)
 
     def forward(self, question: str) -> dspy.Prediction:
         """A prediction with the core `sub_questions`, at most `max_core_sub_questions`, in the LM's order."""
@@ -64,7 +66,9 @@ class CoreSubQuestions(dspy.Module):
 
     def typed(self, question: str) -> list[SubQuestion]:
         prompt = copyable_prompt(self.decomposer.decompose, question)
-        written = [q for q in self.decomposer(question=question).sub_questions if not is_copied(q, prompt)]
+        written = self.decomposer(question=question).sub_questions
+        if self.options.answer_prompt == "cited":
+            written = [q for q in written if not is_copied(q, prompt)]
         if not written:
             raise StepFailed("decompose", "no usable sub-question came out")
         types = self.typer(question=question, sub_questions=written).types
@@ -142,10 +146,16 @@ class CoverageRounds(Retrieving):
 
 
 class _ByDefinition(EvidenceBased):
-    """retrieve(question) ─► answer, told what core sub-questions are"""
+    """retrieve(question) ─► answer, told what core sub-questions are
+
+    As in the paper the definition is also searched for, with the option `answer_prompt: plain`.
+    """
 
     answers_by = AnswerByDefinition
     may_be_phrase = False
+
+    def query(self, question: str) -> str:
+        return f"{question} {CORE_DEFINITION}" if self.options.answer_prompt == "plain" else question
 
 
 class _BySubQuestions(Retrieving):
@@ -193,7 +203,8 @@ class _Retrieval(_Core):
     def build(self) -> None:
         super().build()
         if self.options.coverage_rerank == "judge":
-            self.judge = SentenceCoverageJudge(self.options.retries)
+            judge = PlainCoverageJudge if self.options.answer_prompt == "plain" else SentenceCoverageJudge
+            self.judge = judge(self.options.retries)
 
     def decompose(self, question: str) -> tuple[Decomposition, list[str]]:
         weights = self.decomposer.weighted(question)
@@ -251,7 +262,7 @@ class _EndToEnd(_Core):
 class _CoverageProgram(StrategyProgram):
     """A program that answers in one of these ways, or by plain RAG if it gets no core sub-questions."""
 
-    reads = (RETRIEVING - {"answer_prompt"}) | {"rerank_everywhere", "max_core_sub_questions", "types_per_call"}
+    reads = RETRIEVING | {"rerank_everywhere", "max_core_sub_questions", "types_per_call"}
 
     def build(self, retriever: Retriever) -> None:
         super().build(retriever)
@@ -272,7 +283,7 @@ class CoverageDefinition(_CoverageProgram):
     """question ─► retrieve ─► answer, told what core sub-questions are   (query augmentation)"""
 
     name: ClassVar[str] = "coverage_definition"
-    reads = (RETRIEVING - {"answer_prompt"}) | {"rerank_everywhere"}
+    reads = RETRIEVING | {"rerank_everywhere"}
     strategy_class = _ByDefinition
 
 
@@ -289,7 +300,7 @@ class CoverageRetrieval(_CoverageProgram):
     """core sub-questions ─► retrieve for each ─► pool, ranked by what it covers ─► answer  (retrieval augmentation)"""
 
     name: ClassVar[str] = "coverage_retrieval"
-    reads = _CoverageProgram.reads | {"answer_prompt", "coverage_rerank", "coverage_weights", "threads"}
+    reads = _CoverageProgram.reads | {"coverage_rerank", "coverage_weights", "threads"}
     strategy_class = _Retrieval
 
 
@@ -298,5 +309,5 @@ class CoverageEndToEnd(_CoverageProgram):
     """core sub-questions ─► for each: retrieve ─► answer ─► combine   (end-to-end augmentation)"""
 
     name: ClassVar[str] = "coverage_end_to_end"
-    reads = _CoverageProgram.reads | {"answer_prompt", "threads"}
+    reads = _CoverageProgram.reads | {"threads"}
     strategy_class = _EndToEnd

@@ -66,11 +66,6 @@ class ProgramSource:
             )
         return preset.reranker
 
-    def choose_retriever(self, spec: str | None, *, as_published: Published | None = None) -> str:
-        """A retriever's spec, if one is given; else the published one, or the program's own."""
-        preset = self.preset(as_published)
-        return spec or (preset.retriever if preset else "") or self.retriever
-
     @property
     def retriever(self) -> str:
         spec = (self.compiled and self.compiled.retriever) or program_class(self.name).searches
@@ -78,6 +73,11 @@ class ProgramSource:
             raise InputError(f"{self.name} was compiled with retriever {spec!r:.100}", "Name a --retriever yourself")
         check_retriever(spec)
         return spec
+
+    def choose_retriever(self, spec: str | None, *, as_published: Published | None = None) -> str:
+        """A retriever's spec, if one is given; else the published one, or the program's own."""
+        preset = self.preset(as_published)
+        return spec or (preset.retriever if preset else "") or self.retriever
 
     def open_retriever(self, index: Path | str | None = None, spec: str | None = None) -> IndexRetriever | None:
         """The program's retriever, or another spec's, over `default_index()` or another; None if it needs none."""

@@ -283,7 +283,8 @@ class Options(BaseModel):
     way that the question's type asks for; or, as Typed-RAG does (figures 8, 9 and 11), by no more than the passages and
     the question, PreQRAG's in its paper's words and RichRAG's in those of its authors' code. A plain answer cites
     nothing, and nothing says whether the passages hold it. With `plain` comparisons and keywords are asked for, and
-    debates mediated, by the paper's prompts, too (figures 10, 12 and 16)."""
+    debates mediated, by the paper's prompts, too (figures 10, 12 and 16), and the programs `coverage_*` have those of
+    theirs (sub-question coverage, tables 5 and 6)."""
     decompose: DecomposeOptions = DecomposeOptions()
     """The question types that `typed_rag` answers by their own strategies."""
     max_sub_queries: Annotated[PositiveInt, Parameter(1, 5)] = 5
@@ -496,6 +497,7 @@ _TYPED_RAG = Options(
 _COVERAGE = Options(
     top_k=10,
     answer_passages=10,
+    answer_prompt="plain",
     answer_words=300,
     passage_words=1000,  # whole chunks
     max_core_sub_questions=_ALL,
@@ -541,7 +543,7 @@ PRESETS: Mapping[Published, Mapping[str, Preset]] = {
         "direct_lm": Preset(_TYPED_RAG),
         **dict.fromkeys(
             ("coverage_definition", "coverage_sub_questions", "coverage_retrieval", "coverage_end_to_end"),
-            Preset(_COVERAGE),
+            Preset(_COVERAGE, retriever="dense"),
         ),
         "rag_fusion": Preset(_USUAL),
         "preqrag": Preset(

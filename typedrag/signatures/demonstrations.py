@@ -182,6 +182,20 @@ DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example | tuple[dspy.Example, ..
             "How did the invention of printing change religion and science in Europe?",
         ],
     ),
+    # one by one, as in the paper: two sub-questions of each type, and one that is answered and one that is not
+    sub_question_coverage.TypePlainly: tuple(
+        dspy.Example(question=_BEES, sub_questions={"q1": text}, types={"q1": type_})
+        for each in SubQuestionType
+        for text, type_ in [pair for pair in _ABOUT_BEES.items() if pair[1] is each][:2]
+    ),
+    sub_question_coverage.FindAnswerPlainly: tuple(
+        dspy.Example(
+            text=_ROMAN_ROADS,
+            sub_questions={"q1": text},
+            verdicts={"q1": verdict if verdict["answered"] else {"answered": False, "fragment": ""}},
+        )
+        for text, verdict in list(_ON_ROMAN_ROADS.items())[:4]
+    ),
     sub_question_coverage.DecomposeIntoSubQuestions: dspy.Example(question=_BEES, sub_questions=list(_ABOUT_BEES)),
     sub_question_coverage.TypeSubQuestions: dspy.Example(
         question=_BEES, sub_questions=add_keys(_ABOUT_BEES), types=add_keys(_ABOUT_BEES.values())

@@ -333,6 +333,12 @@ class ManyQuestions(Listed[str]):
     root: Annotated[list[Question], Field(min_length=10, max_length=20)]
 
 
+class Questions(Listed[str]):
+    """Any number of questions (sub-question coverage, table 5)."""
+
+    root: Annotated[list[Question], Field(min_length=1)]
+
+
 class Verdict(_Output):
     """A verdict on whether a text answers a question, and by which words.
 
@@ -345,6 +351,14 @@ class Verdict(_Output):
         StringConstraints(max_length=_LONGEST_FRAGMENT),
     ]
     answered: bool
+
+
+class PlainVerdict(_Output):
+    """A verdict in the paper's order: whether a text answers a question, and if so the fragment that does (sub-question
+    coverage, table 6)."""
+
+    answered: bool
+    fragment: str = ""
 
 
 @lru_cache

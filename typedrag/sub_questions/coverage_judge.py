@@ -18,7 +18,7 @@ from typedrag.lms.trace import Stopwatch, add_step, run_concurrently
 from typedrag.retrieval.local_models import LogisticModel
 from typedrag.signatures.demonstrations import predictor
 from typedrag.signatures.fields import add_keys, require_keys, values
-from typedrag.signatures.sub_question_coverage import FindAnsweringSentences, FindAnswers
+from typedrag.signatures.sub_question_coverage import FindAnsweringSentences, FindAnswerPlainly, FindAnswers
 from typedrag.sub_questions.evidence import find_evidence, locate_fragment
 from typedrag.text.sentences import sentences
 
@@ -95,7 +95,27 @@ class CoverageJudge(AnyCoverageJudge):
             text=text,
             sub_questions=keyed,
         )
-        return [_check(text, v.fragment, v.answered) for v in values(reply.prediction.verdicts)], reply.usage
+        return [self.read(text, v.fragment, v.answered) for v in values(reply.prediction.verdicts)], reply.usage
+
+    def read(self, text: str, fragment: str, answered: bool) -> Coverage:
+        """The verdict on one sub-question: what is answered by words that are not in the text is `invalid`."""
+        if not answered:
+            return Coverage(False)
+        place = locate_fragment(text, fragment)
+        return Coverage(True, fragment, place.position) if place else Coverage(False, fragment, invalid=True)
+
+
+class PlainCoverageJudge(CoverageJudge):
+    """Judges by the paper's prompt, each sub-question alone, and takes a verdict as it is (table 6)."""
+
+    signature = FindAnswerPlainly
+
+    def __init__(self, retries: int = 2, threads: int = 8) -> None:
+        super().__init__(retries, sub_questions_per_call=1, threads=threads)
+
+    def read(self, text: str, fragment: str, answered: bool) -> Coverage:
+        place = locate_fragment(text, fragment) if answered else None
+        return Coverage(answered, fragment if answered else "", place.position if place else None)
 
 
 class SentenceCoverageJudge(CoverageJudge):
@@ -116,23 +136,14 @@ class SentenceCoverageJudge(CoverageJudge):
             sentences={str(number): sentence for number, sentence in enumerate(answer_sentences, 1)},
         )
         verdicts = values(reply.prediction.verdicts)
-        return [_check(text, answer_sentences[n - 1] if n else "", n > 0) for n in verdicts], reply.usage
+        return [self.read(text, answer_sentences[n - 1] if n else "", n > 0) for n in verdicts], reply.usage
 
 
 def _count_answered(verdicts: Sequence[Coverage]) -> str:
     return f"{sum(v.answered for v in verdicts)} of {len(verdicts)} sub-questions answered"
 
 
-def _check(text: str, fragment: str, answered: bool) -> Coverage:
-    if not answered:
-        return Coverage(False)
-    place = locate_fragment(text, fragment)
-    if place is None:
-        return Coverage(False, fragment, invalid=True)
-    return Coverage(True, fragment, place.position)
-
-
-Cite = Literal["similarity", "cascade", "sentences", "words"]
+Cite = Literal["similarity", "cascade", "sentences", "words", "plain"]
 DEFAULT_CITE: Cite = "similarity"
 WEIGHTS = Path(__file__).with_name("coverage_weights.json")
 UNSURE = 0.15
@@ -197,4 +208,6 @@ def build_coverage_judge(cite: Cite = DEFAULT_CITE, sub_questions_per_call: int 
             return SentenceCoverageJudge(sub_questions_per_call=sub_questions_per_call)
         case "words":
             return CoverageJudge(sub_questions_per_call=sub_questions_per_call)
+        case "plain":
+            return PlainCoverageJudge()
     raise InputError(f"coverage cannot cite '{cite}'", f"Use {' or '.join(get_args(Cite))}")

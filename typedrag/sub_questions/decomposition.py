@@ -10,7 +10,12 @@ from typedrag.lms.asking import allow_tokens, ask, with_settings
 from typedrag.lms.trace import Stopwatch, add_step, run_concurrently
 from typedrag.signatures.demonstrations import predictor
 from typedrag.signatures.fields import add_keys, require_keys, values
-from typedrag.signatures.sub_question_coverage import DecomposeIntoSubQuestions, TypeSubQuestions
+from typedrag.signatures.sub_question_coverage import (
+    DecomposeIntoSubQuestions,
+    DecomposePlainly,
+    TypePlainly,
+    TypeSubQuestions,
+)
 from typedrag.text.words import folded
 
 _TOKENS_A_QUESTION = 50
@@ -18,28 +23,31 @@ SUB_QUESTIONS_PER_CALL = 20
 
 
 class SubQuestionDecomposer(dspy.Module):
-    """Writes the questions, about 20, that a full answer to a question would look into."""
+    """Writes the questions, about 20, that a full answer to a question would look into; `plain` asks by the paper's
+    prompt, and uses all that is written."""
 
-    def __init__(self, retries: int = 2) -> None:
+    def __init__(self, retries: int = 2, *, plain: bool = False) -> None:
         super().__init__()
         self._retries = retries
-        self.decompose = predictor(DecomposeIntoSubQuestions)
+        self._plain = plain
+        self.decompose = predictor(DecomposePlainly if plain else DecomposeIntoSubQuestions)
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The `sub_questions`, without repetitions."""
+        """The `sub_questions`, without repetitions unless they are `plain`."""
         decompose = with_settings(self.decompose, allow_tokens(20 * _TOKENS_A_QUESTION))
         reply = ask("decompose", decompose, retries=self._retries, question=question)
-        different: dict[str, str] = {}
-        for text in reply.prediction.sub_questions.root:
+        texts, different = reply.prediction.sub_questions.root, dict[str, str]()
+        for text in texts:
             different.setdefault(folded(text), text)
-        texts = list(different.values())
+        texts = texts if self._plain else list(different.values())
         add_step(Step("decompose", question, "; ".join(texts), seconds=reply.seconds, usage=reply.usage))
         return dspy.Prediction(sub_questions=texts)
 
 
 class SubQuestionTyper(dspy.Module):
     """Types sub-questions as core, background or follow-up, `sub_questions_per_call` in one call; with 1 each is typed
-    alone, as in the paper. `few_shot` puts examples of typed sub-questions into the prompt.
+    alone, as in the paper. `few_shot` puts examples of typed sub-questions into the prompt; `plain` asks by the paper's
+    prompt.
     """
 
     def __init__(
@@ -48,13 +56,15 @@ class SubQuestionTyper(dspy.Module):
         sub_questions_per_call: int = SUB_QUESTIONS_PER_CALL,
         *,
         few_shot: bool = True,
+        plain: bool = False,
         threads: int = 8,
     ) -> None:
         super().__init__()
         self._retries = retries
         self._threads = threads
         self.sub_questions_per_call = sub_questions_per_call
-        self.type = predictor(TypeSubQuestions) if few_shot else dspy.Predict(TypeSubQuestions)
+        signature = TypePlainly if plain else TypeSubQuestions
+        self.type = predictor(signature) if few_shot else dspy.Predict(signature)
 
     def forward(self, question: str, sub_questions: Sequence[str] | Mapping[str, str]) -> dspy.Prediction:
         """The `types`, one for each sub-question, which may have keys, as in demonstrations."""

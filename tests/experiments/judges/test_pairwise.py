@@ -1,6 +1,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import dspy
 import pytest
@@ -19,7 +20,7 @@ from typedrag.experiments.results import QuestionResult, Run
 from typedrag.lms.lm import lm_identity
 from typedrag.lms.replies import use_reply_store
 from typedrag.metrics.judges.preference import PairwiseOutcome, Verdicts
-from typedrag.signatures.judging import CompareAnswers
+from typedrag.signatures.judging import CompareAnswers, ComparePlain
 
 
 def counted(done: list[int]):
@@ -75,6 +76,18 @@ def test_a_liking_for_a_place_is_a_tie_and_is_seen():
     assert [a.outcome for a in found.answers] == [PairwiseOutcome.TIE] * 4
     assert found.first_place == 1
     assert found.consistency == 0.25  # the question with equal answers, which is not asked about
+
+
+def test_each_verdict_counts_by_itself_and_a_plain_judge_calls_no_tie():
+    held = [Verdicts("first", "tie"), Verdicts("first", "second"), Verdicts("tie", "first"), Verdicts("first", "first")]
+    answers = [ComparedAnswers(str(n), "rag", "lm", verdicts) for n, verdicts in enumerate(held)]
+    rag, lm = PairwiseComparison(("rag", "lm"), {}, tuple(answers)).win_rates
+    assert (rag.rate.value, lm.rate.value) == ((0.75 + 1 + 0.25 + 0.5) / 4, (0.25 + 0 + 0.75 + 0.5) / 4)
+    engine = ScriptedEngine({ComparePlain: lambda prompt: longer(prompt).replace("tie", "second")})
+    found = compare_pairwise(RUNS, dspy.LM("scripted/lm", engine=engine, num_retries=0, cache=False), plain=True)
+    assert set(engine.asked()) == {"ComparePlain"}
+    assert get_args(ComparePlain.output_fields["verdict"].annotation) == ("first", "second")
+    assert sum(r.failed for r in found.win_rates) == 0
 
 
 def test_probabilities_tell_runs_apart_that_verdicts_do_not():

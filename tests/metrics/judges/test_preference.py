@@ -23,7 +23,8 @@ from typedrag.metrics.judges.preference import (
     cross_validated,
     points,
 )
-from typedrag.signatures.judging import CompareAnswers
+from typedrag.metrics.metric import Scored
+from typedrag.signatures.judging import CompareAnswers, ComparePlain
 from typedrag.signatures.sub_question_coverage import (
     DecomposeIntoSubQuestions,
     FindAnsweringSentences,
@@ -146,6 +147,7 @@ REPLIES = {
     TypeSubQuestions: {"types": {f"q{n + 1}": str(TYPES[n % 3]) for n in range(10)}},
     FindAnsweringSentences: find,
     CompareAnswers: {"verdict": "first"},
+    ComparePlain: {"verdict": "first"},
 }
 
 
@@ -196,6 +198,15 @@ def test_an_lm_that_always_likes_the_first_is_a_coin_toss():
     assert engine.asked().count("CompareAnswers") == 2
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "preference", "points"), [("gas", "bakery", 1, 1), ("bakery", "gas", -1, 0)]
+)
+def test_as_published_the_lm_is_asked_once_in_the_order_of_the_dataset(first, second, preference, points):
+    result, engine = measured(compared(first, second, preference), lm_judge=True, plain=True)
+    assert result.measures["lm_judge"] == points
+    assert engine.asked().count("ComparePlain") == 1
+
+
 def test_over_all_questions_weights_are_found_anew():
     found = []
     for n in range(10):
@@ -205,6 +216,22 @@ def test_over_all_questions_weights_are_found_anew():
     assert whole["cross_validated"] == 1.0
     assert whole["best_background"] > whole["best_core"]
     assert whole.keys() == {"cross_validated", "best_core", "best_background", "best_follow_up"}
+
+
+def test_as_published_weights_are_found_on_questions_beside_those_that_they_are_measured_on():
+    rng = np.random.default_rng(0)
+    results = [  # people prefer what covers more of the background, but for three questions
+        Scored(0.0, details={"differences": [[1.0, -1.0 if n < 3 else 1.0, 0.0]], "question": f"{n:02}"})
+        for n in range(10)
+    ]
+    rng.shuffle(results)
+    for validation in (3, 5):
+        metric = Preference(scripted_judge(REPLIES)[0], validation=validation)
+        first = [one for one in results if one.details["question"] < f"{validation:02}"]
+        best = best_weights(np.array([one.details["differences"][0] for one in first]))
+        rest = np.array([one.details["differences"][0] for one in results if one not in first])
+        assert metric.over_all(results)["held_out"] == points(rest, best[None]).mean()
+    assert "held_out" not in Preference(scripted_judge(REPLIES)[0], validation=10).over_all(results)
 
 
 def test_what_lacks_two_answers_cannot_be_measured():

@@ -10,14 +10,21 @@ from typedrag.retrieval.lm_rerankers import PointwiseLMReranker
 from typedrag.signatures import AnswerFromPassages, predictor
 from typedrag.signatures.answering import AnswerReason, AnswerSubQuery
 from typedrag.signatures.sub_question_coverage import (
+    CORE_DEFINITION,
     AnswerByDefinition,
+    AnswerByDefinitionPlainly,
     AnswerCoveringSubQuestions,
+    AnswerSubQuestionsPlainly,
     CombineSubAnswers,
     DecomposeIntoSubQuestions,
+    DecomposePlainly,
     FindAnsweringSentences,
+    FindAnswerPlainly,
     ReviseAnswer,
+    TypePlainly,
     TypeSubQuestions,
 )
+from typedrag.signatures.typed_rag import AnswerPlainly
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"
 WRITTEN = [
@@ -66,10 +73,20 @@ REPLIES = {
 }
 
 
+PLAIN = {
+    DecomposePlainly: {"sub_questions": WRITTEN},
+    TypePlainly: types,
+    AnswerByDefinitionPlainly: {"answer": "By definition."},
+    AnswerSubQuestionsPlainly: {"answer": "Covering."},
+    AnswerPlainly: {"answer": "Plain."},
+    FindAnswerPlainly: lambda prompt: {"verdicts": {"q1": {"answered": "yeast" in prompt.rpartition("q1")[2]}}},
+}
+
+
 @pytest.fixture
 def ask(sample_retriever):
     def run(name: str, replies=None, reranker=None, **options):
-        with scripted({**REPLIES, **(replies or {})}) as engine:
+        with scripted({**REPLIES, **PLAIN, **(replies or {})}) as engine:
             program = build_program(name, sample_retriever, reranker, Options(**options))
             return program(question=QUESTION), engine
 
@@ -88,6 +105,28 @@ def test_the_definition_is_told_to_the_lm_that_answers(ask):
     assert answer.answer == "By definition."
     assert queries(answer) == [QUESTION]
     assert answer.fallback == ""
+
+
+def test_as_published_the_definition_is_searched_for_too_and_prompts_say_no_more_than_the_paper(ask):
+    plain = {"answer_prompt": "plain", "ungrounded": True}
+    assert all(getattr(Options.as_published("coverage_definition"), name) == value for name, value in plain.items())
+    answer, engine = ask("coverage_definition", **plain)
+    assert (engine.asked(), queries(answer)) == (["AnswerByDefinitionPlainly"], [f"{QUESTION} {CORE_DEFINITION}"])
+    core = ["DecomposePlainly", *["TypePlainly"] * len(WRITTEN)]
+    answer, engine = ask("coverage_sub_questions", types_per_call=1, **plain)
+    assert (engine.asked(), answer.answer) == ([*core, "AnswerSubQuestionsPlainly"], "Covering.")
+    answer, engine = ask("coverage_retrieval", types_per_call=1, **plain)
+    assert engine.asked() == [*core, "AnswerPlainly"]
+    answer, engine = ask("coverage_end_to_end", types_per_call=1, **plain)
+    assert engine.asked() == [*core, "AnswerPlainly", "AnswerPlainly", "CombineSubAnswers"]
+    assert not any("answered" in prompt or "citations" in prompt for name, prompt in engine.prompts if "Answer" in name)
+
+
+def test_as_published_the_pool_is_judged_as_answers_are(ask):
+    how = {"answer_prompt": "plain", "coverage_rerank": "judge", "max_lm_calls": 500}
+    answer, engine = ask("coverage_retrieval", **how)
+    [judged] = [step for step in answer.steps if step.name == "judgments"]
+    assert engine.asked().count("FindAnswerPlainly") == 2 * int(judged.input.split()[0]) > 2
 
 
 def test_core_sub_questions_are_searched_for_and_told_to_the_lm_that_answers(ask):

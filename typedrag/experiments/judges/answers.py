@@ -103,7 +103,7 @@ def compare_pairs(
         "pairwise", scorer, lambda pair: compare_in_both_orders(judge, pair.question, pair.better, pair.worse), pairs
     )
     points = {
-        "pairwise, both orders": [verdicts.outcome.points for _, verdicts in judged.judgments],
+        "pairwise, both orders": [verdicts.points for _, verdicts in judged.judgments],
         "pairwise, one order": [
             POINTS_OF_FIRST[verdicts.forward]
             if int(text_hash(f"{pair.better}:{pair.worse}"), 16) % 2 == 0

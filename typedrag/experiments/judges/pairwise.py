@@ -47,9 +47,9 @@ class ComparedAnswers:
 
 @dataclass(frozen=True, slots=True)
 class WinRate:
-    """The rate at which a run's answers, in the row of the matrix, beat another's, in its column (table 4): wins and
-    half of the ties, as a share of the questions that the judge did not fail on; `likelier` is that by the answer that
-    it thinks likelier to be better, see `Verdicts`."""
+    """The rate at which a run's answers, in the row of the matrix, beat another's, in its column (table 4): the share
+    of verdicts for them, of which each of the two on a question counts by itself, and ties half; `likelier` is that by
+    the answer that the judge thinks likelier to be better, see `Verdicts`."""
 
     run: str
     other: str
@@ -79,7 +79,11 @@ class PairwiseComparison:
             compared = [a for a in self.answers if {a.run, a.other} == {run, other}]
             outcomes = [a.outcome.reversed if a.outcome and a.run == other else a.outcome for a in compared]
             units = [question_key(a.question) or a.id for a in compared]
-            points = [(o.points, unit) for o, unit in zip(outcomes, units, strict=True) if o]
+            points = [
+                (a.verdicts.points if a.run == run else 1 - a.verdicts.points, unit)
+                for a, unit in zip(compared, units, strict=True)
+                if a.verdicts
+            ]
             likelier = [
                 (a.verdicts.likelier if a.run == run else 1 - a.verdicts.likelier, unit)
                 for a, unit in zip(compared, units, strict=True)
@@ -127,9 +131,15 @@ class PairwiseComparison:
 
 
 def compare_pairwise(
-    runs: Sequence[Run], scorer: dspy.LM, *, threads: int = 16, listener: Listener = ignore_progress
+    runs: Sequence[Run],
+    scorer: dspy.LM,
+    *,
+    plain: bool = False,
+    threads: int = 16,
+    listener: Listener = ignore_progress,
 ) -> PairwiseComparison:
-    """Let a judge compare the answers of each pair of runs over the same questions, in both orders.
+    """Let a judge compare the answers of each pair of runs over the same questions, in both orders; a `plain` one is
+    told no more than in the paper, and calls no tie.
 
     Within `use_reply_store`, verdicts are kept: repeated after a kill, the comparison pays only for missing ones.
     """
@@ -138,7 +148,7 @@ def compare_pairwise(
     labels = run_labels(runs)
     if len(set(labels)) < len(labels):
         raise InputError("a run is named twice", "Name each run once")
-    judge = PairwiseJudge()
+    judge = PairwiseJudge(plain=plain)
     held = {label: {q.id: q for q in run.questions} for label, run in zip(labels, runs, strict=True)}
     pairs: list[tuple[ComparedAnswers, str, str]] = []
     left_out: Counter[str] = Counter()

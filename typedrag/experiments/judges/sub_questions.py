@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import groupby, islice, product
 from statistics import fmean
-from typing import get_args
 
 import dspy
 
@@ -49,7 +48,9 @@ def check_sub_question_types(context: JudgeEvalContext) -> JudgeReport:
         for i, label in enumerate(e.annotated_types)
         if (others := majority(e.annotated_types[:i] + e.annotated_types[i + 1 :]))
     ]
+    by_all = [(agreed[e.id], label, question_group(e)) for e in drawn if e.id in agreed for label in e.annotated_types]
     rows = [_compare_types("an annotator, by the others", "", by_others, context)]
+    rows.append(_compare_types("an annotator, by all, as published", "", by_all, context))
     if agreed:
         [(frequent, _)] = Counter(agreed.values()).most_common(1)
         always = [(agreed[e.id], frequent, question_group(e)) for e in drawn if e.id in agreed]
@@ -70,7 +71,8 @@ def check_sub_question_types(context: JudgeEvalContext) -> JudgeReport:
         f"{len(drawn)} sub-questions of {len(groups)} questions, all those of a question typed in one call. On "
         f"{len(drawn) - len(agreed)} the annotators are divided: those are typed but not counted. The accuracy on a "
         "type is that on the sub-questions which most annotators call so. An annotator is compared with what most of "
-        "the others say, where they are not divided. Intervals resample questions."
+        "the others say, where they are not divided; as published, with what most of all say. Intervals resample "
+        "questions."
     )
     return rows, (paragraph,)
 
@@ -103,8 +105,8 @@ def check_coverage(context: JudgeEvalContext) -> JudgeReport:
     similar = context.ask("similarity", None, lambda e: cosine(e.sub_question, e.answer), drawn)
     ordered = _order(similar.judgments, seed)
     rows.append(Agreement("similarity to the answer", "", len(similar.judgments), 0, defined({"ordered": ordered})))
-    without = [(None, cite) for cite in get_args(Cite) if not asks_lm(cite)]
-    asking = [cite for cite in get_args(Cite) if asks_lm(cite)]
+    without = [(None, cite) for cite in _JUDGED if not asks_lm(cite)]
+    asking = [cite for cite in _JUDGED if asks_lm(cite)]
     for scorer, cite in (*without, *product(context.scorers, asking)):
         judge = build_coverage_judge(cite)
 

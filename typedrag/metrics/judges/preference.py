@@ -21,7 +21,7 @@ from typedrag.metrics.judges.linkage import Judge, draw_references
 from typedrag.metrics.metric import Metric, PredictorCall, Scored, metric
 from typedrag.metrics.sub_question_coverage import CORE_ONLY, Judged, SubQuestionCoverage, answer_coverage
 from typedrag.signatures.demonstrations import predictor
-from typedrag.signatures.judging import CompareAnswers, Verdict
+from typedrag.signatures.judging import CompareAnswers, ComparePlain, Verdict
 from typedrag.text.words import question_key
 
 TIED = 0.5
@@ -37,21 +37,17 @@ class PairwiseOutcome(StrEnum):
     def reversed(self) -> PairwiseOutcome:
         return PairwiseOutcome({"win": "loss", "loss": "win"}.get(self, self))
 
-    @property
-    def points(self) -> float:
-        """The points in a win rate: a tie is half a win."""
-        return {"win": 1.0, "tie": TIED, "loss": 0.0}[self]
-
 
 class PairwiseJudge(Judge):
     """Says which of two answers is better, in one order: its `verdict`, and the `probabilities` of all three if known.
 
-    Judges favour a place, mostly the first: use `compare_in_both_orders`.
+    Judges favour a place, mostly the first: use `compare_in_both_orders`. A `plain` judge is told no more than in the
+    paper, and calls no tie.
     """
 
-    def __init__(self, retries: int = 2, token_probabilities: bool = True) -> None:
+    def __init__(self, retries: int = 2, token_probabilities: bool = True, *, plain: bool = False) -> None:
         super().__init__(retries, token_probabilities)
-        self.compare = predictor(CompareAnswers)
+        self.compare = predictor(ComparePlain if plain else CompareAnswers)
 
     def forward(self, question: str, first_answer: str, second_answer: str) -> dspy.Prediction:
         answers = {"first_answer": first_answer, "second_answer": second_answer}
@@ -79,6 +75,11 @@ class Verdicts(NamedTuple):
         if both == ("first", "second"):
             return PairwiseOutcome.WIN
         return PairwiseOutcome.LOSS if both == ("second", "first") else PairwiseOutcome.TIE
+
+    @property
+    def points(self) -> float:
+        """The points of the one answer in a win rate: each verdict counts by itself, and a tie half."""
+        return (POINTS_OF_FIRST[self.forward] + 1 - POINTS_OF_FIRST[self.backward]) / 2
 
     @property
     def likelier(self) -> float | None:
@@ -152,14 +153,17 @@ class Preference(Metric):
     The measures of a question are shares of its pairs, with half of equal ratings: `accuracy`, the score, by the
     weights; `core_only`, by core coverage alone; and `lm_judge`, by an LM that is asked which of two is better. Over
     all questions, `cross_validated` is the accuracy of the best weights of the paper's grid, found without the
-    question that they are measured on; `best_core`, `best_background` and `best_follow_up` are those weights.
+    question that they are measured on; `best_core`, `best_background` and `best_follow_up` are those weights. With
+    `validation`, `held_out` is the accuracy of weights that were found on so many questions, on the others.
 
     Args:
         scorer: The LM that writes and types sub-questions, and judges if it is asked.
         weights: The weights of core, background and follow-up in the rating.
         lm_judge: Whether to ask the LM, twice for each pair.
+        plain: Whether the LM is told no more than in the paper, asked once for each pair, and calls no tie.
         candidates: The most references of a question to compare.
         seed: The seed of the draw of references.
+        validation: The questions that weights are found on for `held_out`; 100 in the paper, beside the 500 measured.
         coverage: Other options of the metric `coverage`, such as `cite`.
 
     Raises:
@@ -176,14 +180,17 @@ class Preference(Metric):
         *,
         weights: Sequence[float] = (1.0, 0.5, -1.0),
         lm_judge: bool = False,
+        plain: bool = False,
         candidates: int = 4,
         seed: int = 0,
+        validation: int = 0,
         coverage: Mapping[str, Any] | None = None,
     ) -> None:
-        self.lm_judge, self.candidates, self.seed = lm_judge, candidates, seed
+        self.lm_judge, self.plain, self.candidates, self.seed = lm_judge, plain, candidates, seed
+        self.validation = validation
         super().__init__(scorer)
         self.coverage = SubQuestionCoverage(scorer, weights=weights, **{"passages": False, **(coverage or {})})
-        self.compare = PairwiseJudge()
+        self.compare = PairwiseJudge(plain=plain)
 
     @classmethod
     def check_scorer(cls, scorer: object | None, **options: Any) -> None:
@@ -217,14 +224,17 @@ class Preference(Metric):
         accuracy, core_only = points(differences, weights).mean(axis=1).tolist()
         measures = {"accuracy": accuracy, "core_only": core_only}
         if self.lm_judge:
-            measures["lm_judge"] = fmean(
-                compare_in_both_orders(
-                    self.compare, example.question, answers[better][0], answers[worse][0]
-                ).outcome.points
-                for better, worse in pairs
-            )
+            measures["lm_judge"] = fmean(self._compared(example.question, answers, *pair) for pair in pairs)
         question = text_hash(question_key(example.question))
         return Scored(accuracy, measures=measures, details={"differences": differences.tolist(), "question": question})
+
+    def _compared(self, question: str, answers: Sequence[tuple[str, float]], better: int, worse: int) -> float:
+        """The points of the better answer by the LM, in both orders, or as in the paper once, in the dataset's."""
+        if not self.plain:
+            return compare_in_both_orders(self.compare, question, answers[better][0], answers[worse][0]).points
+        first, second = (answers[place][0] for place in sorted((better, worse)))
+        verdict = self.compare(question=question, first_answer=first, second_answer=second).verdict
+        return float((verdict == "first") == (better < worse))
 
     def predictor_feedback(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
@@ -236,8 +246,14 @@ class Preference(Metric):
         questions = [one.details["question"] for one in scored for _ in one.details["differences"]]
         accuracy = cross_validated(differences, questions)
         best = dict(zip(SubQuestionType, best_weights(differences).tolist(), strict=True))
+        drawn = set(sorted(set(questions))[: self.validation])  # by their hashes, so at random
+        found_on = np.array([question in drawn for question in questions])
+        held_out: Array | list[float] = (
+            points(differences[~found_on], best_weights(differences[found_on])[None]) if found_on.any() else []
+        )
         return {
             **({} if accuracy is None else {"cross_validated": accuracy}),
+            **({"held_out": float(np.mean(held_out))} if np.size(held_out) else {}),
             **{f"best_{type_.name.lower()}": weight for type_, weight in best.items()},
         }
 

@@ -41,6 +41,10 @@ class EvidenceBased(Retrieving):
     answers_by: ClassVar[type[dspy.Signature] | None] = AnswerFromPassages
     may_be_phrase = True
 
+    def query(self, question: str) -> str:
+        """The query for a question."""
+        return question
+
     def forward(self, question: str, about_it: bool = False) -> dspy.Prediction:
         """Answer from the passages found for the question itself.
 
@@ -48,9 +52,9 @@ class EvidenceBased(Retrieving):
         talk shares a word or two with some passage of any collection.
         """
         reranks = self.options.rerank_everywhere
-        [passages] = self.search([question], rerank=reranks)
+        [passages] = self.search([query := self.query(question)], rerank=reranks)
         if reranks:
-            passages = self.rerank(question, passages, self.options.top_k)
+            passages = self.rerank(query, passages, self.options.top_k)
         if about_it:
             words = {word for word in content_words(question) if len(word) > 2}  # not what an apostrophe parts
             least = max(3, 2 * len(words) / 3)
