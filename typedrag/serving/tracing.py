@@ -122,11 +122,11 @@ def open_exporters() -> list[SpanExporter]:
     exporters = []
     for name in (os.environ.get(_EXPORTERS) or "otlp").split(","):
         entry = f"otlp_proto_{protocol.split('/')[0]}" if name.strip() == "otlp" else name.strip()
-        found = entry_points(group="opentelemetry_traces_exporter", name=entry)
-        if not found:
+        entries = entry_points(group="opentelemetry_traces_exporter", name=entry)
+        if not entries:
             package = f"opentelemetry-exporter-{entry.replace('_', '-')}"
             raise InputError(f"no exporter '{entry}' of OpenTelemetry is installed", f"pip install {package}")
-        exporters.append(next(iter(found)).load()())
+        exporters.append(next(iter(entries)).load()())
     return exporters
 
 
