@@ -37,6 +37,7 @@ VARIABLES = {
     "TYPEDRAG_ENCODER_API_KEY": "The key of that server.",
     "TYPEDRAG_PRICES": "A YAML file of prices of your own LMs; see [cost](../how-to/cost.md).",
     "TYPEDRAG_RETRIEVER_KEY": "The key of an index server.",
+    "TYPEDRAG_CLIENT_KEYS": "Keys of a server's clients, as NAME=KEY,NAME=KEY.",
     "MILVUS_TOKEN": "The key of a Milvus server; see [search engine](../how-to/search-engine.md).",
     "OPENAI_API_KEY": "The key of OpenAI's LMs; those of other providers are named likewise.",
     "OPENAI_API_BASE": "The address of a server in OpenAI's place; `OPENAI_BASE_URL` is the same.",
