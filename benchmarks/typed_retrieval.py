@@ -58,6 +58,10 @@ Row = dict[str, Any]
 class Unwritten(dspy.Module):
     """A substitute for a predictor that writes an answer."""
 
+    def __init__(self, predictor: dspy.Predict) -> None:
+        super().__init__()
+        self.signature = predictor.signature
+
     def forward(self, **inputs: Any) -> dspy.Prediction:
         """A reply without an LM call."""
         return dspy.Prediction(answered=True, citations=Citations([]), answer="-")
@@ -67,10 +71,10 @@ def without_answers(program: Program) -> Program:
     """The program without predictors of answers: it still decomposes, retrieves, reranks and pools."""
     for _, module in program.named_sub_modules():
         if isinstance(module, PassageAnswerer):
-            module.predict = Unwritten()
+            module.predict = Unwritten(module.predict)
         elif isinstance(module, DecomposingStrategy) and hasattr(module, "combine"):
-            module.combine = Unwritten()
-    program.answer_without_passages = Unwritten()
+            module.combine = Unwritten(module.combine)
+    program.answer_without_passages = Unwritten(program.answer_without_passages)
     return program
 
 

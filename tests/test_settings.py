@@ -22,7 +22,10 @@ MODULES = (
 )
 HANDED_ON = {"LMConfig.timeout", "LMConfig.num_retries"}
 """With all settings of their kind, to `dspy.LM`."""
-BY_QUESTION_TYPE = {"DecomposeOptions.experience", "DecomposeOptions.instruction", "Options.instruction"}
+BY_QUESTION_TYPE = {
+    *(f"DecomposeOptions.{kind}" for kind in ("experience", "instruction", "debate")),
+    *(f"Options.{kind}" for kind in ("instruction", "debate")),
+}
 """Read by the name of the question's type."""
 CODE = "\n".join(file.read_text("utf-8") for file in Path(typedrag.__file__).parent.rglob("*.py"))
 

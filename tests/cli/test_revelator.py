@@ -76,11 +76,10 @@ def test_the_rule_needs_no_lm(data):  # noqa: F811
 @pytest.fixture
 def evaluate_one(data, server, monkeypatch):  # noqa: F811
     """Measures one row with a revelator of the program's own at `server`; no other LM is opened by default."""
-    from typedrag.programs import hanrag
 
     monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
     monkeypatch.setenv("TYPEDRAG_LM", "embedded:nothing")
-    monkeypatch.setattr(hanrag, "_open_once", open_lm)  # what is kept of another test has its server
+    monkeypatch.setattr("typedrag.lms.lm._open_once", open_lm)  # what is kept of another test has its server
 
     def evaluate(*arguments):
         row = ("--role", "ending", "--split", "all", "--limit", 1, "-o", "retries=0")

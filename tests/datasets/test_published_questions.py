@@ -39,7 +39,7 @@ def test_predictions_of_adaptive_rags_code_are_answers(tmp_path):
     [question] = load_dataset("adaptive-rag", tmp_path).examples
     file = write_json(tmp_path / "prediction.json", {"56e1": ["Ada"], "other": "No."})
     answers = read_answers(ProgramConfig(program=f"answers:{file}"))
-    assert answers.find_answer(question).answer.answer == "Ada"
+    assert answers.find_answer(question).answer == "Ada"
 
 
 def test_liverags_scope_is_the_number_of_its_documents(tmp_path):

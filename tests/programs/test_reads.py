@@ -60,7 +60,7 @@ def test_how_answers_are_asked_for_is_followed_or_refused(name, given):
     ("rag", {"sift": True}, "sift"),  # set, though to the default
     ("typed_rag", {"preqrag": {"passages": 2}}, "preqrag"),
     ("typed_rag", {"adaptive": {"classifier": "lm"}}, "adaptive"),
-    ("coverage_definition", {"answer_prompt": "plain"}, "answer_prompt"),
+    ("coverage_definition", {"sift": False}, "sift"),
     ("coverage_definition", {"coverage_rerank": "judge", "top_k": 3}, "coverage_rerank"),
     ("hanrag", {"max_lm_calls": 9}, "max_lm_calls"),
 ])  # fmt: skip
