@@ -5,7 +5,7 @@ import pytest
 
 from typedrag.core.errors import InputError
 from typedrag.experiments.config import LMConfig, MetricConfig, ProgramConfig
-from typedrag.optimizers.sweep.config import KnobConfig
+from typedrag.optimizers.sweep.config import KnobConfig, SamplerConfig
 from typedrag.optimizers.sweep.space import (
     RATING,
     all_knobs,
@@ -16,6 +16,7 @@ from typedrag.optimizers.sweep.space import (
     current_value,
     params_key,
 )
+from typedrag.optimizers.sweep.study import build_sampler
 from typedrag.programs import Options
 
 
@@ -95,3 +96,16 @@ def test_the_weight_of_an_index_server_cannot_be_turned():
     assert apply_params(base, {"bm25.k1": 1.2}).retriever == base.retriever
     with pytest.raises(InputError, match=r"hybrid\.weight cannot be turned"):
         apply_params(base, {"hybrid.weight": 0.5})
+
+
+def test_a_grid_survives_a_worker_that_is_killed_between_the_parameters_of_a_trial():
+    space = space_of(top_k=[1, 2], answer_passages=[3, 4])
+    study = optuna.create_study()
+    study.add_trial(optuna.create_trial(state=optuna.trial.TrialState.FAIL))  # killed before the first parameter
+    first = {"top_k": space.distributions["top_k"]}
+    study.add_trial(optuna.create_trial(state=optuna.trial.TrialState.FAIL, params={"top_k": 1}, distributions=first))
+    points = set()
+    for _ in range(int(space.size)):
+        study.sampler = build_sampler(SamplerConfig(name="grid"), space, study.trials)
+        study.optimize(lambda trial: points.add(params_key(space.suggest(trial))) or 0.0, n_trials=1)
+    assert len(points) == space.size

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from statistics import fmean
-from typing import cast
+from typing import Any, cast
 
 import optuna
 from optuna.exceptions import OptunaError
@@ -118,6 +118,21 @@ class _Storage(RDBStorage):
         return [*stale, *(id_ for id_ in begun if id_ not in beating)]
 
 
+class _GridSampler(optuna.samplers.BruteForceSampler):
+    """Optuna's sampler of a grid, which would fail for good where a worker was killed between a trial's parameters."""
+
+    def __init__(self, space: Space, seed: int) -> None:
+        super().__init__(seed=seed)
+        self._size = len(space.distributions)
+
+    def _populate_tree(  # type: ignore[override]  # a static method there
+        self, tree: Any, trials: list[FrozenTrial], params: dict[str, Any]
+    ) -> None:
+        # each killed trial is queued again
+        whole = [trial for trial in trials if len(trial.params) == self._size or not trial.state.is_finished()]
+        super()._populate_tree(tree, whole, params)
+
+
 @contextmanager
 def open_study(config: SweepConfig, out: Path) -> Iterator[optuna.Study]:
     """Open the study of a sweep, made if need be: in its folder, or in the PostgreSQL database that workers share."""
@@ -187,7 +202,7 @@ def build_sampler(config: SamplerConfig, space: Space, trials: Sequence[FrozenTr
     seed = random.Random(f"{config.seed}:{number}").randrange(2**31)
     with without_notices():
         if config.name == "grid" or (space.size < math.inf and duplicates and duplicates[-1]):
-            return optuna.samplers.BruteForceSampler(seed=seed)
+            return _GridSampler(space, seed)
         match config.name:
             case "random":
                 return optuna.samplers.RandomSampler(seed=seed)
