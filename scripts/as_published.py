@@ -39,6 +39,7 @@ a benchmark or a page.
 
 `python -m scripts.as_published` makes this page from `docs/systems/items`, and a test checks that all code
 and tests that it names exist. Somebody else would divide the papers into other items, so the counts are no grade.
+[Traces](traces.md) show each preset run for real.
 """
 
 
