@@ -96,7 +96,8 @@ def _save_models(tracker: Tracker, program: Path) -> str:
     from typedrag.experiments.tracking.served_agent import save_agent
     from typedrag.experiments.tracking.served_model import save_served_program
 
-    model_id, _ = (_save_model(tracker, program, *of) for of in ((MODEL, save_served_program), (AGENT, save_agent)))
+    model_id = _save_model(tracker, program, MODEL, save_served_program)
+    _save_model(tracker, program, AGENT, save_agent)
     return model_id
 
 
