@@ -112,7 +112,7 @@ def _is_sign(element: Any) -> bool:
 
 
 def _is_apart(element: Any, opened: set[str]) -> bool:
-    """Whether an element is no text wherever it stands: a dialog, a menu, a button, or hidden for good."""
+    """True of an element that is no text wherever it stands: a dialog, a menu, a button, or hidden for good."""
     kind = _kind(element)
     if kind in ("dialog", "search") or (kind == "nav" and _size(element) < 0.2 * len(_text(element))):
         return True
@@ -137,7 +137,7 @@ def _is_apart(element: Any, opened: set[str]) -> bool:
 
 
 def _is_content(element: Any) -> bool:
-    """Whether an element of a page that marks no content is content all the same."""
+    """True of an element of a page that marks no content unless its kind or its name says that it is none."""
     kind, names = _kind(element), _names(element)
     if any(e.tag in ("article", "section") for e in element.iterancestors()):
         return True

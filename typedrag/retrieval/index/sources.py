@@ -93,15 +93,15 @@ class _Problems:
 
 
 class _Shares:
-    """How much text documents hold that is not indexed, as menus and hidden parts of pages."""
+    """Shares of the documents' text that are not indexed, as menus and hidden parts of pages are not."""
 
     def __init__(self) -> None:
-        self._kept, self._left_out, self._most = 0, 0, list[str]()
+        self._indexed, self._left_out, self._most = 0, 0, list[str]()
 
     def add(self, path: Path, texts: Iterable[str], parts: Sequence[LeftOut]) -> None:
-        kept, left_out = sum(len("".join(text.split())) for text in texts), sum(part.size for part in parts)
-        self._kept, self._left_out = self._kept + kept, self._left_out + left_out
-        share = left_out / max(1, kept + left_out)
+        indexed, left_out = sum(len("".join(text.split())) for text in texts), sum(part.size for part in parts)
+        self._indexed, self._left_out = self._indexed + indexed, self._left_out + left_out
+        share = left_out / max(1, indexed + left_out)
         if parts:
             shown = "; ".join(shorten(part.text, _SHOWN, placeholder=" …") for part in parts)
             logger.info("%s: left out %.0f%% of its text: %s", path, 100 * share, shown)
@@ -111,7 +111,7 @@ class _Shares:
     def warn(self) -> None:
         if not self._left_out:
             return
-        share = 100 * self._left_out / (self._kept + self._left_out)
+        share = 100 * self._left_out / (self._indexed + self._left_out)
         logger.warning(
             "%.1f%% of the documents' text is left out, as it is around the content or hidden: typedrag -v lists it",
             share,
