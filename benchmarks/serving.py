@@ -437,8 +437,8 @@ def burst(folder: Path) -> list[Claim]:
     answer = " ".join(f"Ab{n} cd." for n in range(1_500))
     passages = [{"id": "a", "text": " ".join(f"Ab{n} cd." for n in range(4_000))}]
     supports = [{"question": f"Why {n}?", "answer": answer, "passages": passages} for n in range(24)]
-    asked = [{"name": "search", "arguments": {"query": QUESTION.format(n), "k": 50}} for n in range(200)]
-    searches = [{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params} for params in asked]
+    calls = [{"name": "search", "arguments": {"query": QUESTION.format(n), "k": 50}} for n in range(200)]
+    searches = [{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params} for params in calls]
     accept = {"Accept": "application/json, text/event-stream"}
     claims = []
     with running(SYSTEMS["typedrag"], folder) as server:
