@@ -18,7 +18,7 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 from typedrag.cli import options
 from typedrag.cli.options import chosen
 from typedrag.cli.terminal import draw_table, is_quiet, log_to_stderr, say
-from typedrag.core.errors import InputError
+from typedrag.core.errors import InputError, did_you_mean
 from typedrag.lms.specs import AdapterName
 from typedrag.serving.settings import HTTPLimits, Limits, Settings, read_settings
 
@@ -81,7 +81,7 @@ def _read_defaults(context: click.Context, _: click.Parameter, file: Path | None
     for name, value in read_yaml(file).items():
         option = known.get(name.replace("_", "-"))
         if not isinstance(option, click.Option):
-            raise InputError(f"{file}: there is no option --{name}", "See --help-all")
+            raise InputError(f"{file}: there is no option --{name}", f"{did_you_mean(name, known)}See --help-all")
         if isinstance(value, dict):
             value = [f"{key}={json.dumps(inner)}" for key, inner in value.items()]
         defaults[str(option.name)] = [value] if option.multiple and not isinstance(value, list) else value

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 
 from filelock import FileLock
 
-from typedrag.core.errors import InputError, Unavailable
+from typedrag.core.errors import InputError, Unavailable, did_you_mean
 from typedrag.core.proxies import http_client
 from typedrag.files.text_files import hash_files
 
@@ -141,7 +141,8 @@ def find_model(name: str) -> Model:
     try:
         return MODELS[name]
     except KeyError:
-        raise InputError(f"no model is called '{name}'", f"Known models: {', '.join(MODELS)}") from None
+        hint = f"{did_you_mean(name, MODELS)}Known models: {', '.join(MODELS)}"
+        raise InputError(f"no model is called '{name}'", hint) from None
 
 
 def fetch(name: str) -> Path:

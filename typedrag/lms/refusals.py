@@ -1,4 +1,4 @@
-"""What servers say of a request that they refuse, in whatever form they say it.
+"""The words of servers about a request that they refuse, in whatever form they come.
 
 DSPy's client reads the words of OpenAI's form of an error alone. Imported, this module lets it read those of others:
 FastAPI's list of faults, older versions of vLLM, and errors within a reply.
@@ -28,8 +28,8 @@ _SYSTEM = re.compile(
 )
 
 
-def server_words(said: Any) -> str:
-    """The words in what a server says of a fault; empty if there are none.
+def server_words(body: Any) -> str:
+    """The words in a server's reply about a fault; empty if there are none.
 
     Example:
         >>> server_words({"detail": [{"loc": ["body", "stream_options"], "msg": "extra fields not permitted"}]})
@@ -37,12 +37,12 @@ def server_words(said: Any) -> str:
         >>> server_words({"object": "error", "message": "no such model", "code": 404})
         'no such model'
     """
-    if isinstance(said, list):
-        return "; ".join(filter(None, map(server_words, said)))
-    if not isinstance(said, Mapping):
-        return said.strip() if isinstance(said, str) else ""
-    words = next((words for key in _WORDS if (words := server_words(said.get(key)))), "")
-    place = ".".join(map(str, said["loc"])) if isinstance(said.get("loc"), list) else ""
+    if isinstance(body, list):
+        return "; ".join(filter(None, map(server_words, body)))
+    if not isinstance(body, Mapping):
+        return body.strip() if isinstance(body, str) else ""
+    words = next((words for key in _WORDS if (words := server_words(body.get(key)))), "")
+    place = ".".join(map(str, body["loc"])) if isinstance(body.get("loc"), list) else ""
     return f"{place}: {words}" if place and words else words
 
 
@@ -72,11 +72,11 @@ _response_from_chat_body = openai_chat._response_from_chat_body
 
 def _normalize_any_error(self: Any, status: int, body: str) -> Any:
     try:
-        said = json.loads(body)
+        read = json.loads(body)
     except ValueError:
-        said = body[:_LONGEST]
-    words = server_words(said) or f"HTTP {status}, and no word of why"
-    error = said["error"] if isinstance(said, dict) and isinstance(said.get("error"), dict) else {}
+        read = body[:_LONGEST]
+    words = server_words(read) or f"HTTP {status}, and no word of why"
+    error = read["error"] if isinstance(read, dict) and isinstance(read.get("error"), dict) else {}
     kind = {name: error[name] for name in ("code", "type") if error.get(name)}
     if status in (400, 413, 422, 500) and _WINDOW.search(f"{words} {kind.get('type')}"):
         kind["code"] = "context_length_exceeded"
