@@ -1,16 +1,15 @@
 """The gain of Typed-RAG's strategies over retrieval for the question alone, by people's labels.
 
 For each question this compares the passages that `rag` and `typed_rag` would answer from, both reranked: nDCG@5 (a
-passage gains its label less 1, so that one out of context gains nothing) and the number of good ones (label 3 or 4)
-among the first five. Since several queries give a reranker more to choose from, `deep` is `rag` with as many
-candidates as `typed_rag` had, and `fusion` is `rag_fusion`, which searches with variants of the question, as many as
-`typed_rag` has sub-queries at most: the worth of a decomposition is what it adds to these. No answer is written, so an
-LM is asked only for queries, whose replies are kept. The result is a table in Markdown, a row for each question type,
-one for all and one for the questions that were decomposed: means, and the differences of typed_rag from the others,
-with the 95 % bootstrap interval over questions.
+passage gains its label above the lowest, so that one out of context gains nothing) and the number of good ones among
+the first five. Since several queries give a reranker more to choose from, `deep` is `rag` with as many candidates as
+`typed_rag` had, and `fusion` is `rag_fusion`, which searches with variants of the question, as many as `typed_rag` has
+sub-queries at most: the worth of a decomposition is what it adds to these. No answer is written, so an LM is asked only
+for queries, whose replies are kept. The result is a table in Markdown, a row for each question type, one for all and
+one for the questions that were decomposed: means, and the differences of typed_rag from the others, with the 95 %
+bootstrap interval over questions.
 
-The dataset is ANTIQUE, or a file whose `references` have the labels 1 to 4 (`--dataset file`), such as TREC's Deep
-Learning questions with their grades plus 1.
+The dataset is ANTIQUE, or TREC-DL-NF, which `python -m scripts.trec_dl` makes of TREC's questions and labels.
 
 Questions are taken in turn from each type, so that the rows of a killed run are of use; the next run continues
 from there. With --base, typed_rag is also compared with the rows of another run. With --types, a JSON file of question
@@ -53,8 +52,8 @@ from typedrag.signatures.fields import Citations
 K = 5
 TOKENS = 400
 """Tokens of a decomposition at most; the longest have 250."""
-GOOD = 3
-"""The lowest label of a passage that answers the question."""
+LOWEST = {"antique": 1, "trec-dl-nf": 0}
+"""The label of a passage that is of no use, by dataset."""
 
 Row = dict[str, Any]
 
@@ -82,12 +81,12 @@ def without_answers(program: Program) -> Program:
     return program
 
 
-def measure(passages: Sequence[Passage], example: dspy.Example) -> dict[str, Any]:
+def measure(passages: Sequence[Passage], example: dspy.Example, lowest: int) -> dict[str, Any]:
     """nDCG and the number of good passages among the first `K`, their ids, and the number of all passages."""
-    labels = {" ".join(r.text.split()): r.label for r in example.references}
+    gains = {" ".join(r.text.split()): r.label - lowest for r in example.references}
     ranked = [" ".join(p.text.split()) for p in passages]
-    ndcg = ranking_measures(ranked, {text: label - 1 for text, label in labels.items()}, K)["ndcg"]
-    good = sum(labels.get(text, 0) >= GOOD for text in dict.fromkeys(ranked[:K]))
+    ndcg = ranking_measures(ranked, gains, K)["ndcg"]
+    good = len({" ".join(text.split()) for text in example.passage_texts} & set(ranked[:K]))
     return {"ndcg": ndcg, "good": good, "passages": len(passages), "ids": [p.id for p in passages[:K]]}
 
 
@@ -99,20 +98,20 @@ def as_deep(prediction: dspy.Prediction, program: Program) -> list[Passage]:
     return program.reranker.rerank(prediction.question, passages, K)
 
 
-def row_of(example: dspy.Example, rag: Program, typed: Program, fusion: Program | None) -> Row:
+def row_of(example: dspy.Example, lowest: int, rag: Program, typed: Program, fusion: Program | None) -> Row:
     """The row of a question: the programs' passages, measured, and its decomposition."""
     with use_context(labels=example.toDict()):
         plain, own = rag(question=example.question), typed(question=example.question)
     parts = next((step for step in own.steps if step.name == "decompose"), None)
-    varied = {"fusion": measure(fusion(question=example.question).passages, example)} if fusion else {}
+    varied = {"fusion": measure(fusion(question=example.question).passages, example, lowest)} if fusion else {}
     return {
         "id": example.id,
         "question": example.question,
         "question_type": own.question_type,
-        "rag": measure(plain.passages, example),
-        "deep": measure(as_deep(own, rag), example),
+        "rag": measure(plain.passages, example, lowest),
+        "deep": measure(as_deep(own, rag), example, lowest),
         **varied,
-        "typed": measure(own.passages, example),
+        "typed": measure(own.passages, example, lowest),
         "decomposed": parts.output if parts else "",
         "dropped": [text for step in own.steps for text in step.dropped],
         "fallback": own.fallback,
@@ -168,8 +167,8 @@ def beside(rows: Mapping[str, Row], base: Mapping[str, Row]) -> list[Row]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path, help="ANTIQUE as the LINKAGE authors prepared it, or a file")
-    parser.add_argument("--dataset", choices=("antique", "file"), default="antique", help="what the data is")
+    parser.add_argument("data", type=Path, help="as the LINKAGE authors prepared it")
+    parser.add_argument("--dataset", choices=tuple(LOWEST), default="antique", help="what the data is")
     parser.add_argument("index", type=Path, help="of its passages")
     parser.add_argument("--out", type=Path, required=True, help="JSONL, a row for each question")
     parser.add_argument("--base", type=Path, help="what another run wrote, to compare typed_rag with")
@@ -201,7 +200,9 @@ def main() -> None:
     rag, typed = without_answers(RAG(retriever, reranker)), without_answers(TypedRAG(retriever, reranker, options))
     fusion = without_answers(RAGFusion(retriever, reranker)) if arguments.fusion else None
     with use_lm(open_lm(arguments.lm, api_base=arguments.api_base, max_tokens=TOKENS, timeout=3000)):
-        measure_all(drawn, lambda e: row_of(e, rag, typed, fusion), arguments.out, arguments.threads)
+        measure_all(
+            drawn, lambda e: row_of(e, LOWEST[arguments.dataset], rag, typed, fusion), arguments.out, arguments.threads
+        )
     ids = {e.id for e in drawn}
     rows = {key: row for key, row in read_rows(arguments.out).items() if key in ids}
     print(table(rows.values(), ("rag", "deep", *(["fusion"] if fusion else []), "typed")))
