@@ -92,11 +92,8 @@ def found_for(
     rankings = open_retriever(retriever, index).search([e.question for e in examples], depth + deeper)
     if labelled is not None:
         texts = [{" ".join(r.text.split()) for r in e.references} for e in examples]
-        kept = [
-            [p for p in r if (" ".join(p.text.split()) in of) is labelled]
-            for r, of in zip(rankings, texts, strict=True)
-        ]
-        rankings = [ranking[:depth] for ranking in kept]
+        ranked = zip(rankings, texts, strict=True)
+        rankings = [[p for p in r if (" ".join(p.text.split()) in of) is labelled][:depth] for r, of in ranked]
     pools = [
         Found(e.question, ranking, [not off and is_good(e, p) for p in ranking])
         for e, ranking in zip(examples, rankings, strict=True)
