@@ -60,8 +60,8 @@ def test_texts_are_data_once_and_for_all(text):
     "token",
     """<|im_start|> <|im_end|> <|endoftext|> <|eot_id|> <|start_header_id|> <|begin_of_text|> <|user|> <|end|>
     <|return|> <|channel|> <｜User｜> <｜end▁of▁sentence｜> <s> </s> <<SYS>> <</SYS>> [INST] [/INST] [TOOL_CALLS]
-    [AVAILABLE_TOOLS] [SYSTEM_PROMPT] <start_of_turn> <end_of_turn> <bos> <eos> <|turn> <turn|> <|START_OF_TURN_TOKEN|> <BOS_TOKEN>
-    [gMASK] <sop> [|user|] [|endofturn|] <seed:bos>""".split(),
+    [AVAILABLE_TOOLS] [SYSTEM_PROMPT] <start_of_turn> <end_of_turn> <bos> <eos> <|turn> <turn|> <|START_OF_TURN_TOKEN|>
+    <BOS_TOKEN> [gMASK] <sop> [|user|] [|endofturn|] <seed:bos>""".split(),
 )  # fmt: skip
 def test_the_tokens_of_known_chat_templates_are_broken(token):
     assert break_tokens(f"a{token * 2}b") == f"a{f'{token[0]} {token[1:]}' * 2}b"
