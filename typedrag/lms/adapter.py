@@ -43,7 +43,7 @@ def break_tokens(text: str, others: re.Pattern[str] | None = None) -> str:
 
 
 def beginnings_of(tokens: Iterable[str]) -> re.Pattern[str] | None:
-    """What finds the first character of each of an LM's own control tokens that `break_tokens` does not know."""
+    """A pattern of the first character of each of an LM's control tokens that `break_tokens` does not know."""
     unknown = sorted(token for token in tokens if len(token) > 2 and break_tokens(token) == token)
     return re.compile("|".join(f"{re.escape(t[0])}(?={re.escape(t[1:])})" for t in unknown)) if unknown else None
 
