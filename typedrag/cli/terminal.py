@@ -108,9 +108,9 @@ def visible(text: str) -> str:
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
+def echo(text: str, *, err: bool = False, nl: bool = True, bold: bool | None = None) -> None:
     """Print a text to stdout, or to stderr; whoever wrote it, it does not steer the terminal."""
-    click.echo(visible(text), err=err, nl=nl)
+    click.secho(visible(text), err=err, nl=nl, bold=bold)
 
 
 def say(message: str) -> None:
