@@ -105,7 +105,7 @@ def visible(text: str) -> str:
         >>> visible("\\x1b[31mred\\n")
         '\\\\u001b[31mred\\n'
     """
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROL.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text)
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True, bold: bool | None = None) -> None:
