@@ -47,7 +47,7 @@ RARE = frozenset(
     "retry-failed replies register tracking tracking-uri tracing calls-in-flight executor workers max-lm-calls "
     "max-tokens-spent max-minutes max-failures origins read-seconds breaker-failures breaker-seconds registry-seconds "
     "parallel keep-alive tls-cert tls-key drain lm-calls question-tokens body-bytes batch running log-questions "
-    "standalone page retries "
+    "standalone sources-in-text hosts page retries "
     "validation-share test-share passage-words query-prompt passage-prompt approximate k1 b metadata skip-bad "
     "annotation-temperature top-p superior".split()
 )
