@@ -1,5 +1,7 @@
 """Servers refuse in many forms: their words are shown, and what has a way round is asked again."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from tests.lm_server import lm_server
@@ -71,6 +73,19 @@ def test_a_model_without_a_system_role_reads_the_prompt_in_the_user_s_message(se
     roles = [[message["role"] for message in call.request["messages"]] for call in server.calls]
     assert roles == [["system", "user"], ["user"], ["user"]]  # it is learnt
     assert server.calls[1].request["messages"][0]["content"].startswith(system)
+
+
+def test_calls_that_learn_it_at_once_are_all_answered(server):
+    server.seconds = 0.3
+    server.reply = lambda call: (400, "System role not supported") if len(server.calls) <= 4 else None
+    lm = open_lm("vllm:stub", api_base=server.api_base, cache=False, num_retries=0)
+
+    def ask_one(number):
+        with use_lm(lm):
+            return DirectLM()(question=f"Why {number}?").answer
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(ask_one, range(4)))
 
 
 def test_a_reply_that_its_server_finds_invalid_is_asked_for_again(server):
