@@ -24,10 +24,11 @@ SUPERSEDED = "\n\n---\n\n*What stands above was a draft. The answer:*\n\n"
 """The text between a streamed draft and the answer, if they differ: a client cannot take back what it has shown."""
 
 
-def complete(model: str, answer: Answer) -> dict[str, Any]:
-    """The reply whose model is the name of the program."""
+def complete(model: str, answer: Answer, *, sources: bool = False) -> dict[str, Any]:
+    """The reply whose model is the name of the program; with `sources`, they follow the text."""
     cited = annotate(answer, len(answer.marked) - len(answer.answer))
-    message = {"role": "assistant", "content": answer.marked, "refusal": None, "annotations": cited}
+    content = answer.marked + (_sources(answer) if sources else "")
+    message = {"role": "assistant", "content": content, "refusal": None, "annotations": cited}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_reason(answer)}
     head = _head("chat.completion", model)
     return {**head, "choices": [choice], "usage": usage(answer), "typedrag": describe_answer(answer)}
@@ -35,6 +36,10 @@ def complete(model: str, answer: Answer) -> dict[str, Any]:
 
 def _head(kind: str, model: str) -> dict[str, Any]:
     return {"id": f"chatcmpl-{uuid.uuid4().hex}", "object": kind, "created": int(time.time()), "model": model}
+
+
+def _sources(answer: Answer) -> str:
+    return f"\n\n{answer.sources}" if answer.sources else ""
 
 
 def _finish_reason(answer: Answer) -> str:
@@ -80,15 +85,15 @@ def describe_answer(answer: Answer) -> dict[str, Any]:
 
 class Chunks:
     """Renders events as the chunks of a stream that ends in `[DONE]`, perhaps after an error; with `usage`, the last
-    chunk has the number of tokens.
+    chunk has the number of tokens, and with `sources`, they follow the text.
 
     A client can only append to what it got: if the answer turns out to differ, all of it follows after `SUPERSEDED`.
     What is sent ends in the answer, or in a longer text that it was cut from because a small LM had begun to repeat
     itself. The answer begins at `_begun` of what is `_sent`.
     """
 
-    def __init__(self, model: str, *, usage: bool) -> None:
-        self._head, self._usage = _head("chat.completion.chunk", model), usage
+    def __init__(self, model: str, *, usage: bool, sources: bool = False) -> None:
+        self._head, self._usage, self._sources = _head("chat.completion.chunk", model), usage, sources
         self._sent, self._begun = "", 0
         self._opened = self._from_knowledge = False
 
@@ -103,6 +108,8 @@ class Chunks:
         if not isinstance(event, AnswerEnded):
             return "".join(map(_data, chunks))
         answer, end = event.answer, self._begun + len(event.answer.marked)
+        if self._sources and (text := _sources(answer)):
+            chunks.append(self._delta({"content": text}))
         if cited := annotate(answer, end - len(answer.answer)):
             chunks.append(self._delta({"annotations": cited}))
         own = {**describe_answer(answer), "answer_start": self._begun, "answer_end": end}
@@ -189,7 +196,9 @@ class ChatRequest(BaseModel):
 
     model: WholeText = Field(default="", description="A name of GET /v1/models; the first by default.")
     messages: list[Message] = Field(
-        min_length=1, examples=[[{"role": "user", "content": "Why does homemade bread turn out dense and heavy?"}]]
+        min_length=1,
+        max_length=10_000,
+        examples=[[{"role": "user", "content": "Why does homemade bread turn out dense and heavy?"}]],
     )
     stream: bool | None = False
     stream_options: StreamOptions | None = None
@@ -197,6 +206,9 @@ class ChatRequest(BaseModel):
     response_format: ResponseFormat | None = None
     tool_choice: Literal["auto", "none"] | None = Field(default=None, description="No tool is ever called.")
     question_type: AskedType = None
+    sources_in_text: bool | None = Field(
+        default=None, description="Whether sources follow the text; the server's setting else."
+    )
 
 
 @router.post("/chat/completions", responses={200: {"content": {EVENTS: {}}}})
@@ -206,13 +218,22 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
     name = _find_program(service, body.model).name
     question, turns = conversation(body.messages)
     arguments = (question, name, turns, body.question_type)
+    sources = service.settings.sources_in_text if body.sources_in_text is None else body.sources_in_text
     if body.stream:
         usage = bool(body.stream_options and body.stream_options.include_usage)
         events = keep_answer(request, service.stream(*arguments))
-        return await event_stream(request, events, Chunks(name, usage=usage))
+        return await event_stream(request, events, Chunks(name, usage=usage, sources=sources))
     answer = await unless_client_leaves(request, service.answer(*arguments))
     await keep(request, answer)
-    return JSONResponse(complete(name, answer))
+    return JSONResponse(complete(name, answer, sources=sources))
+
+
+@router.post("/completions", include_in_schema=False)
+@router.post("/embeddings", include_in_schema=False)
+async def not_served(request: Request) -> None:
+    """Say what is served instead of OpenAI's older and other paths."""
+    message = f"{request.url.path} is not served: ask POST /v1/chat/completions."
+    raise Refused(Fault(404, "not_served", message))
 
 
 @router.get("/models")
