@@ -10,11 +10,12 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from typedrag.core.errors import InputError, Unavailable
+from typedrag.core.errors import InputError, Unavailable, did_you_mean
 from typedrag.core.extras import require
 from typedrag.core.question_types import QuestionType, SubQuestionType
 from typedrag.files.text_files import (
     LONGEST_LINE,
+    open_table,
     open_text,
     parse_json,
     swallowed_rows_problem,
@@ -26,7 +27,7 @@ READABLE = ".jsonl, .csv, .tsv, .json (also .gz)"
 LONGEST_ID = 1_000
 _LONGEST_FILE = 1_000_000_000
 """Characters of a JSON file at most: it is read as a whole."""
-TABLES = {".csv": ",", ".tsv": "\t"}
+TABLES = (".csv", ".tsv")
 
 
 class Entry(NamedTuple):
@@ -117,7 +118,8 @@ def renamed(entry: Entry, names: Sequence[str], fields: Mapping[str, str]) -> di
     if not isinstance(row, dict):
         raise misfit(entry.place, "it is no object with fields")
     if unknown := [name for name in fields if name not in names]:
-        raise InputError(f"no field is called '{unknown[0]}'", f"Fields: {', '.join(names)}")
+        hint = f"{did_you_mean(unknown[0], names)}Fields: {', '.join(names)}"
+        raise InputError(f"no field is called '{unknown[0]}'", hint)
     if absent := [field for field in fields.values() if field not in row]:
         raise misfit(entry.place, f"it has no field '{absent[0]}' (fields: {', '.join(row)})")
     called = {fields.get(name, name): name for name in names}
@@ -153,7 +155,7 @@ def read_rows(path: Path, subset: str = "", *, kind: str = "") -> Iterator[Entry
     if kind in (".jsonl", ".ndjson"):
         rows = _read_json_lines(path)
     elif kind in TABLES:
-        rows = _read_table(path, TABLES[kind])
+        rows = _read_table(path)
     elif kind == ".json":
         rows = members(Entry(read_json(path), str(path)))
     else:
@@ -212,7 +214,7 @@ def choose_subsets(known: Sequence[str], subset: str | None) -> list[str]:
     subsets = [name.strip() for name in subset.split(",")] if subset else list(known)
     for name in subsets:
         if name not in known:
-            raise InputError(f"no subset is called '{name}'", f"Subsets: {', '.join(known)}")
+            raise InputError(f"no subset is called '{name}'", f"{did_you_mean(name, known)}Subsets: {', '.join(known)}")
     return subsets
 
 
@@ -238,9 +240,9 @@ def decode(text: str, source: str, line: int = 0) -> Any:
         raise misfit(f"{source}, line {line or 1}", str(error)) from None
 
 
-def _read_table(path: Path, delimiter: str) -> Iterator[Entry]:
+def _read_table(path: Path) -> Iterator[Entry]:
     csv.field_size_limit(LONGEST_LINE)
-    with open_text(path) as lines:
+    with open_table(path) as (lines, delimiter):
         rows = csv.reader(usable_lines(lines, str(path)), delimiter=delimiter, strict=True)
         header: list[str] = []
         while True:
@@ -251,7 +253,7 @@ def _read_table(path: Path, delimiter: str) -> Iterator[Entry]:
                 raise misfit(place, str(error)) from None
             if cells is None:
                 return
-            if not cells:
+            if not cells or (not header and cells[0].lower().startswith("sep=")):
                 continue
             if not header:
                 header = cells
