@@ -10,11 +10,12 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from typedrag.core.errors import InputError, Unavailable
+from typedrag.core.errors import InputError, Unavailable, did_you_mean
 from typedrag.core.extras import require
 from typedrag.core.question_types import QuestionType, SubQuestionType
 from typedrag.files.text_files import (
     LONGEST_LINE,
+    open_table,
     open_text,
     parse_json,
     swallowed_rows_problem,
@@ -26,7 +27,7 @@ READABLE = ".jsonl, .csv, .tsv, .json (also .gz)"
 LONGEST_ID = 1_000
 _LONGEST_FILE = 1_000_000_000
 """Characters of a JSON file at most: it is read as a whole."""
-TABLES = {".csv": ",", ".tsv": "\t"}
+TABLES = (".csv", ".tsv")
 
 
 OnFault = Callable[[str, InputError], None]
@@ -130,7 +131,8 @@ def renamed(entry: Entry, names: Sequence[str], fields: Mapping[str, str]) -> di
     if not isinstance(row, dict):
         raise misfit(entry.place, "it is no object with fields")
     if unknown := [name for name in fields if name not in names]:
-        raise InputError(f"no field is called '{unknown[0]}'", f"Fields: {', '.join(names)}")
+        hint = f"{did_you_mean(unknown[0], names)}Fields: {', '.join(names)}"
+        raise InputError(f"no field is called '{unknown[0]}'", hint)
     if absent := [field for field in fields.values() if field not in row]:
         raise misfit(entry.place, f"it has no field '{absent[0]}' (fields: {', '.join(row)})")
     called = {fields.get(name, name): name for name in names}
@@ -166,7 +168,7 @@ def read_rows(path: Path, subset: str = "", *, kind: str = "", on_fault: OnFault
     if kind in (".jsonl", ".ndjson"):
         rows = _read_json_lines(path, on_fault)
     elif kind in TABLES:
-        rows = _read_table(path, TABLES[kind], on_fault)
+        rows = _read_table(path, on_fault)
     elif kind == ".json":
         rows = members(Entry(read_json(path), str(path)))
     else:
@@ -225,7 +227,7 @@ def choose_subsets(known: Sequence[str], subset: str | None) -> list[str]:
     subsets = [name.strip() for name in subset.split(",")] if subset else list(known)
     for name in subsets:
         if name not in known:
-            raise InputError(f"no subset is called '{name}'", f"Subsets: {', '.join(known)}")
+            raise InputError(f"no subset is called '{name}'", f"{did_you_mean(name, known)}Subsets: {', '.join(known)}")
     return subsets
 
 
@@ -258,9 +260,9 @@ def decode(text: str, source: str, line: int = 0) -> Any:
         raise misfit(f"{source}, line {line or 1}", str(error)) from None
 
 
-def _read_table(path: Path, delimiter: str, on_fault: OnFault) -> Iterator[Entry]:
+def _read_table(path: Path, on_fault: OnFault) -> Iterator[Entry]:
     csv.field_size_limit(LONGEST_LINE)
-    with open_text(path) as lines:
+    with open_table(path) as (lines, delimiter):
         rows = csv.reader(usable_lines(lines, str(path)), delimiter=delimiter, strict=True)
         header: list[str] = []
         while True:
@@ -271,7 +273,7 @@ def _read_table(path: Path, delimiter: str, on_fault: OnFault) -> Iterator[Entry
                 raise misfit(place, str(error)) from None
             if cells is None:
                 return
-            if not cells:
+            if not cells or (not header and cells[0].lower().startswith("sep=")):
                 continue
             if not header:
                 header = cells
