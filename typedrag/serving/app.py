@@ -73,6 +73,7 @@ def application(
         description=description,
         lifespan=lifespan,
         middleware=middleware(service.admission),
+        generate_unique_id_function=lambda route: route.name,  # as generated clients name their functions
         docs_url=None,  # its page loads scripts from elsewhere; /openapi.json says the same
         redoc_url=None,
         telemetry={
