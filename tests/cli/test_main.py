@@ -34,7 +34,7 @@ def test_help_lists_the_commands_by_what_people_do():
     done = invoke("--help")
     assert done.exit_code == 0
     shown = [line.split()[0] for line in done.stdout.partition("Answer:")[2].splitlines() if line.startswith("  ")]
-    assert shown[:5] == ["ask", "index", "evaluate", "compare", "report"]
+    assert shown[:6] == ["ask", "index", "evaluate", "label", "compare", "report"]
 
 
 @pytest.mark.parametrize("name", RESEARCH["Commands"])

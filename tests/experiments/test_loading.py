@@ -1,6 +1,9 @@
 import json
+import os
 import pickle
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import cloudpickle
@@ -11,10 +14,11 @@ from tests.programs.artifact.test_compiled import compiled, edit
 from tests.programs.compiling import Spy
 from typedrag.core.errors import InputError, RetrievalError, TypedRAGError
 from typedrag.experiments.loading import load_program, program_source, read_program
+from typedrag.lms import models
 from typedrag.programs import Options
 from typedrag.programs.artifact import dump_state
 from typedrag.programs.compiled import save_compiled
-from typedrag.retrieval.opening import _warn_sample, default_index
+from typedrag.retrieval.opening import _warn_sample, default_index, open_retriever
 
 mlflow = pytest.importorskip("mlflow")
 
@@ -94,6 +98,30 @@ def test_an_index_that_is_not_named_is_the_sample_which_is_said_once(folder, mon
     assert typedrag.build_program("rag").retriever.index == default_index()
     [warning] = [r.getMessage() for r in caplog.records if r.name == "typedrag.retrieval.opening"]
     assert warning.startswith("no index is named, so a sample on everyday subjects is searched")
+
+
+def test_first_starts_at_the_same_time_make_one_sample_index(tmp_path):
+    find = "from typedrag.retrieval import open_retriever; print(len(open_retriever('bm25').search(['bread'], 3)[0]))"
+    environment = {**os.environ, "TYPEDRAG_CACHE": str(tmp_path), "TYPEDRAG_MODELS": str(models.models_dir())}
+    environment.pop("TYPEDRAG_INDEX", None)
+    started = [
+        subprocess.Popen([sys.executable, "-c", find], env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    assert [process.communicate()[0] for process in started] == ["3\n"] * 3
+    [index] = (tmp_path / "indexes").iterdir()
+    assert [folder.name for folder in index.glob("gen-*")] == ["gen-1"]
+
+
+def test_a_program_is_saved_and_not_pickled(sample_index, tmp_path):
+    program = typedrag.build_program("rag", open_retriever("bm25", sample_index))
+    for dumps in (pickle.dumps, cloudpickle.dumps):
+        with pytest.raises(TypeError, match=r"a BM25Retriever, .* cannot be pickled: write it by program\.save"):
+            dumps(program)
+    program.save(tmp_path / "program.json")
+    again = typedrag.build_program("rag", open_retriever("bm25", sample_index))
+    again.load(tmp_path / "program.json")
+    assert dump_state(again) == dump_state(program)
 
 
 def test_what_needs_no_index_is_loaded_without(tmp_path):

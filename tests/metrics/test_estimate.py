@@ -15,6 +15,7 @@ from typedrag.metrics.estimate import (
     label_agreement,
     mean_estimate,
     pairwise_order_accuracy,
+    prediction_powered_mean,
     spearman,
 )
 from typedrag.metrics.labels import macro_f1
@@ -168,3 +169,58 @@ def test_labels_are_those_of_scikit_learn(seen: list[tuple[str, str]]) -> None:
     found = label_agreement(actual, given_)
     assert found["accuracy"].value == pytest.approx(accuracy_score(actual, given_))
     assert found["macro_f1"].value == pytest.approx(macro_f1(actual, given_))
+
+
+def powered(judge_of, *, labelled: int, units: int = 300, draws: int = 1500) -> tuple[float, float]:
+    """How often the interval holds the true mean of grades 1 to 4, and its width as a share of that by labels alone."""
+    luck, held, widths = np.random.default_rng(0), 0, []
+    for _ in range(draws):
+        quality = luck.normal(size=units)
+        grades = np.digitize(quality, [-1, 0, 1]) + 1.0  # their mean is 2.5
+        labels = dict(enumerate(grades[:labelled]))
+        by_both = prediction_powered_mean(labels, dict(enumerate(judge_of(quality, luck.normal(size=units)))))
+        by_labels = prediction_powered_mean(labels)
+        held += by_both.low <= 2.5 <= by_both.high
+        widths.append((by_both.high - by_both.low) / (by_labels.high - by_labels.low))
+    return held / draws, float(np.mean(widths))
+
+
+@pytest.mark.parametrize("labelled", [50, 100])
+@pytest.mark.parametrize(
+    "judge_of",
+    [
+        lambda quality, noise: 0.2 + 0.05 * (quality + 1.2 * noise),  # biased, and on another scale
+        lambda quality, noise: -(quality + 1.2 * noise),
+        lambda quality, noise: (quality + noise > 0.5).astype(float),
+    ],
+    ids=["biased", "upside down", "yes or no"],
+)
+def test_a_judge_of_moderate_correlation_makes_an_interval_narrower_that_still_holds_the_truth(judge_of, labelled):
+    held, width = powered(judge_of, labelled=labelled)
+    assert 0.93 <= held <= 0.97
+    assert width < 0.94
+
+
+@pytest.mark.parametrize(
+    "judge_of", [lambda quality, noise: noise, lambda quality, noise: noise * 0 + 0.3], ids=["noise", "constant"]
+)
+def test_a_useless_judge_costs_next_to_nothing(judge_of):
+    held, width = powered(judge_of, labelled=50)
+    assert 0.93 <= held <= 0.97
+    assert width < 1.01
+
+
+def test_labels_alone_have_a_t_interval_and_few_labels_have_none():
+    numbers = dict(enumerate([1.0, 2, 4, 3, 2, 1, 4, 4, 2, 3, 3, 1]))
+    alone, interval = prediction_powered_mean(numbers), ttest_1samp(list(numbers.values()), 0).confidence_interval()
+    assert (alone.low, alone.high) == pytest.approx((interval.low, interval.high))
+    # all that the judge has scored are labelled: it can tell nothing more
+    assert prediction_powered_mean(numbers, {i: i * 0.1 for i in numbers}) == alone
+    assert prediction_powered_mean({0: 1.0, 1: 2.0}, {i: 0.1 * i for i in range(9)}).interval is None
+    assert prediction_powered_mean({}) is prediction_powered_mean({"a": 1.0}, {"b": 1.0}) is None
+
+
+def test_labels_that_the_judge_has_no_score_beside_are_left_out():
+    labels = {i: float(i % 4) for i in range(40)}
+    judged = {i: i % 4 / 3 for i in range(10, 200)}
+    assert prediction_powered_mean(labels, judged).n == 30

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from pydantic import FilePath
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from typedrag.cli import options
-from typedrag.cli.terminal import print_json, say, wide_console
+from typedrag.cli.terminal import draw_table, print_json, say, wide_console
 from typedrag.experiments.formats import format_count, format_estimate, format_p, format_value
 from typedrag.experiments.results import read_run
 
 if TYPE_CHECKING:
     from typedrag.experiments.compare import Difference
+    from typedrag.experiments.labels import GradedDifference
 
 _MARKS = {"better": "+", "worse": "-", "": ""}
 Runs = Annotated[tuple[Path, ...], options.Metavar("RUN…")]
@@ -34,6 +36,7 @@ def command(
         "A measure, such as linkage or cost/tokens. Repeatable. Default: all that the runs share.",
     ] = (),
     by: Annotated[tuple[Literal["type", "subset"], ...], "Also compare by type or subset."] = (),
+    labels: Annotated[FilePath | None, "Grades that a person gave to some of the answers by typedrag label."] = None,
     seed: Seed = 0,
     force: Annotated[bool, "Compare runs even if their data or judges differ."] = False,
     as_json: options.Json = False,
@@ -46,10 +49,15 @@ def command(
     paired permutation test, and that p-value corrected for all the tests shown (Bonferroni; costs, types
     and subsets apart). If the corrected one is below 0.05, + marks a better and - a worse run. A warning
     tells if a run is better by a judge and less truthful, both beyond chance.
+
+    With --labels, means and differences are also those of a person's grades, by the grades alone and with
+    the help of each tested measure, which has judged all answers (prediction-powered intervals).
     """
     from typedrag.experiments.compare import compare
+    from typedrag.experiments.labels import Grades
 
-    comparison = compare([read_run(f) for f in folders], measures=measures, by=by, seed=seed, force=force)
+    runs, grades = [read_run(f) for f in folders], Grades(labels) if labels else None
+    comparison = compare(runs, measures=measures, by=by, seed=seed, force=force, grades=grades)
     for conflict in comparison.conflicts:
         say(f"in spite of {conflict}")
     if as_json:
@@ -58,6 +66,8 @@ def command(
     console = wide_console(120)
     for run, differences in groupby(comparison.differences, key=lambda d: d.run):
         _print_run(run, comparison.baseline, list(differences), console)
+    for run, graded in groupby(comparison.graded, key=lambda d: d.run):
+        _print_graded(run, comparison.baseline, graded, console)
     for label, tally in comparison.tallies.items():
         console.print(escape(f"{label}: {tally.failed} of {tally.questions} failed; {tally.sources}"))
     console.print("+ better, - worse: corrected p below 0.05")
@@ -86,6 +96,18 @@ def _print_run(run: str, baseline: str, differences: Sequence[Difference], conso
             left_out.setdefault(", ".join(f"{n} {why}" for why, n in d.left_out.items()), []).append(d.measure)
     for reasons, measures in left_out.items():
         console.print(escape(f"left out of {', '.join(measures)}: {reasons}"))
+
+
+def _print_graded(run: str, baseline: str, graded: Iterable[GradedDifference], console: Console) -> None:
+    rows = []
+    for d in graded:
+        help_of = f"with {d.judge}" if d.judge else "grades alone"
+        means = (format_estimate(mean) for mean in (d.baseline, d.other))
+        difference, correlation = format_estimate(d.difference, signed=True), format_value(d.correlation, 2)
+        judged = str(d.judged) if d.judge else ""
+        rows.append((help_of, str(d.graded), judged, *means, difference, correlation if d.judge else ""))
+    headings = ("mean grade", "graded", "judged", "baseline", "run", "difference", "r")
+    draw_table(headings, rows, title=f"{run} against {baseline}, by a person's grades", console=console)
 
 
 @options.command()

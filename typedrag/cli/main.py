@@ -19,6 +19,7 @@ COMMANDS: Table = {
     },
     "Measure": {
         "evaluate": ("evaluate", "Answer the questions of a dataset and measure the answers."),
+        "label": ("label", "Grade the answers of runs, not knowing whose they are."),
         "compare": ("compare", "Compare runs with a baseline, with intervals and paired tests."),
         "report": ("compare:report", "Write runs as one HTML page."),
     },

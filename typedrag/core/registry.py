@@ -138,3 +138,7 @@ class NoDeepcopy:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        problem = f"a {type(self).__name__}, and a program that holds one, cannot be pickled"
+        raise TypeError(f"{problem}: write it by program.save(FILE.json), and read it by program.load(FILE.json)")

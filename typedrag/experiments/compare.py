@@ -12,6 +12,7 @@ from typedrag.core.records import Estimate
 from typedrag.experiments import held_out, results
 from typedrag.experiments.formats import format_estimate
 from typedrag.experiments.held_out import RIGHT, TRUTH, Pair, Verdict, estimate_difference, held_out_test, pair_values
+from typedrag.experiments.labels import GradedDifference, Grades, graded_differences
 from typedrag.experiments.results import METRIC, QuestionResult, Run, Tally, higher_is_better, value_of_failure
 
 By = Literal["type", "subset"]
@@ -71,7 +72,8 @@ class Disagreement:
 @dataclass(frozen=True)
 class RunComparison:
     """The result of `compare`; runs are named by their labels. Differences come by run, then measure, then stratum;
-    `conflicts` are the reasons against comparing the runs, empty unless it was forced."""
+    `conflicts` are the reasons against comparing the runs, empty unless it was forced; `graded` are the differences by
+    people's grades."""
 
     baseline: str
     runs: tuple[str, ...]
@@ -79,6 +81,7 @@ class RunComparison:
     conflicts: tuple[str, ...] = field(default=())
     tallies: Mapping[str, Tally] = field(default_factory=dict)
     warnings: tuple[str, ...] = field(default=())
+    graded: tuple[GradedDifference, ...] = field(default=())
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as JSON values."""
@@ -98,8 +101,9 @@ def compare(
     force: bool = False,
     decisive: str = "",
     programs: int = 1,
+    grades: Grades | None = None,
 ) -> RunComparison:
-    """Compare runs with one of them on the questions that they share.
+    """Compare runs with one of them on the questions that they share, perhaps also by people's grades of some answers.
 
     Of each metric one measure is tested: its score, or the measure that has the metric's name, or else the first that
     is asked for. The others are measured from the same answers and judgments, and are shown without a verdict. p-values
@@ -140,9 +144,12 @@ def compare(
     conflicting = (disagreements(first, runs[i], two, seed) for i, two in zip(others, named, strict=True))
     warnings = [str(line) for lines in conflicting for line in lines]
     tallies = {labels[i]: runs[i].tally for i in (baseline, *others)}
+    judges = [measure for measure, tested in chosen.items() if tested and not measure.startswith("cost/")]
     return RunComparison(
-        labels[baseline], tuple(labels[i] for i in others), tuple(differences), conflicts, tallies, tuple(warnings)
-    )
+        baseline=labels[baseline], runs=tuple(labels[i] for i in others), differences=tuple(differences),
+        conflicts=conflicts, tallies=tallies, warnings=tuple(warnings),
+        graded=tuple(graded_differences(runs, labels, baseline, judges, grades)) if grades else (),
+    )  # fmt: skip
 
 
 def disagreements(baseline: Run, run: Run, labels: tuple[str, str], seed: int = 0) -> list[Disagreement]:

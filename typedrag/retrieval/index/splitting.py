@@ -37,11 +37,20 @@ class Block(NamedTuple):
     closing: str = ""
 
 
+class LeftOut(NamedTuple):
+    """A part of a document that is not indexed, as what stands around a page's content."""
+
+    text: str
+    size: int
+    """Characters without spaces, and without the texts of links."""
+
+
 class Document(NamedTuple):
-    """A document before it is split: its title, and its blocks, or the text of one without structure."""
+    """A document before it is split: its title, its blocks or the text of one without any, and what is left out."""
 
     title: str
     content: str | Sequence[Block]
+    left_out: Sequence[LeftOut] = ()
 
 
 def word_count(text: str) -> int:
@@ -94,7 +103,8 @@ def _fitting(blocks: Iterable[Block]) -> Iterator[Block]:
         for block in group:
             frame = word_count(block.opening) + word_count(block.closing)
             if frame > most // 2:  # no room for anything else
-                block, frame = Block("\n".join(filter(None, block[:1] + block[2:])), block.kind), 0
+                whole = filter(None, (block.opening, block.text, block.closing))
+                block, frame = Block("\n".join(whole), block.kind), 0
             if word_count(block.text) + frame <= most:
                 yield block
                 continue

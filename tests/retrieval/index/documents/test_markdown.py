@@ -39,7 +39,7 @@ def test_front_matter_that_is_no_yaml_is_no_text_either(front, title):
     ],
 )
 def test_markdown_that_begins_with_a_rule_keeps_its_text(text):
-    words = " ".join(split_blocks(read_markdown(text).content)).replace("-", " ").split()
+    words = " ".join(split_blocks(read_markdown(text).content)).replace("#", "").replace("-", " ").split()
     assert words == text.replace("-", " ").split()
 
 
@@ -50,6 +50,7 @@ def test_a_heading_in_code_is_none_and_code_keeps_its_lines():
     assert document.title == "Baking"
     [passage] = split_blocks(document.content)
     assert '```python\n# not a heading\ndef bake():\n    return "loaf"\n```' in passage
+    assert "# Baking\n" in passage  # underlined in the source
     assert "1. Mix\n2. Knead\n   - long" in passage
 
 
@@ -57,3 +58,34 @@ def test_comments_are_left_out_and_tables_are_kept():
     text = "<!-- hidden -->\n\n| Flour | Water |\n|---|---|\n| 500 g | 350 g |\n\n<div>Shown</div>\n"
     [passage] = split_blocks(read_markdown(text).content)
     assert passage == "| Flour | Water |\n|---|---|\n| 500 g | 350 g |\nShown"
+
+
+def test_callouts_folded_text_and_footnotes_are_kept():
+    text = """<aside>
+💡 Badges are at gate seven.
+
+</aside>
+
+<details>
+<summary>Where is the canteen?</summary>
+
+Behind the hall.
+
+</details>
+
+!!! warning "Chemicals"
+    Never mix them.
+
+Deposit rules
+-------------
+
+Keep it.[^a]
+
+[^a]: Receipts.
+
+<div class="sidebar">Open on Thursdays.</div>
+"""
+    assert "\n".join(split_blocks(read_markdown(text).content)) == (
+        "💡 Badges are at gate seven.\nWhere is the canteen?\nBehind the hall.\n"
+        '!!! warning "Chemicals" Never mix them.\n## Deposit rules\nKeep it.[^a]\n[^a]: Receipts.\nOpen on Thursdays.'
+    )

@@ -21,7 +21,7 @@ def test_columns_are_read_one_after_the_other(tmp_path, order, x):
     right = [(x, 700 - 14 * n, line) for n, line in enumerate(RIGHT)]
     columns = left + right if order == "by columns" else [line for row in zip(left, right, strict=True) for line in row]
     foot = (50, 500, "A footnote that is so wide that it goes over both of the columns of this page")
-    _, text = read_pdf(write(tmp_path / "a.pdf", make_pdf([HEAD, *columns, foot])))
+    text = read_pdf(write(tmp_path / "a.pdf", make_pdf([HEAD, *columns, foot]))).content
     assert isinstance(text, str)
     assert " ".join(text.split()) == f"{HEAD[2]} {TEXT} {foot[2]}"
 
@@ -29,7 +29,7 @@ def test_columns_are_read_one_after_the_other(tmp_path, order, x):
 def test_a_table_is_read_row_by_row(tmp_path):
     rows = [(f"flour {n}", f"{n} kg", f"{n} euros") for n in range(8)]
     lines = [(50 + 150 * c, 700 - 14 * n, cell) for n, row in enumerate(rows) for c, cell in enumerate(row)]
-    _, text = read_pdf(write(tmp_path / "a.pdf", make_pdf(lines)))
+    text = read_pdf(write(tmp_path / "a.pdf", make_pdf(lines))).content
     assert isinstance(text, str)
     assert text.split() == " ".join(" ".join(row) for row in rows).split()
 
@@ -71,7 +71,7 @@ WORDS = [f"w{n:04}" for n in range(5000)]
 def test_a_page_of_any_kind_is_read_in_little_time(tmp_path, page, words):
     source = write(tmp_path / "a.pdf", page)
     start = time.process_time()
-    _, text = read_pdf(source)
+    text = read_pdf(source).content
     assert time.process_time() - start < 5  # 16 and more than 100 seconds with an algorithm that is not linear
     assert isinstance(text, str)
     assert sorted(text.split()) == words
