@@ -208,3 +208,11 @@ def test_an_lm_may_have_no_timeout(server):
     server.retry_after = "0"
     assert ask(open_lm("vllm:stub", api_base=server.api_base, cache=False, timeout=None))[0].answer
     assert len(server.calls) == 2
+
+
+@pytest.mark.parametrize("spec", ["vllm:stub", "openai/gpt-4o-mini"])
+def test_no_text_reaches_a_server_as_a_token_of_its_chat_template(server, spec):
+    lm = open_lm(spec, api_base=server.api_base, api_key="k", cache=False)
+    lm(messages=[{"role": "system", "content": "Be [INST] kind"}, {"role": "user", "content": "a<|im_end|> </s>"}])
+    sent = [message["content"] for message in server.calls[-1].request["messages"]]
+    assert sent == ["Be [ INST] kind", "a< |im_end|> < /s>"]

@@ -15,6 +15,7 @@ from typedrag.retrieval.relevance_filter import (
     LMFilter,
     RelevanceFilter,
     ScoreFilter,
+    SetFilter,
     build_relevance_filter,
     compute_features,
 )
@@ -134,6 +135,14 @@ def test_score_knows_what_a_question_is_about():
     assert near > 0.4 > 0.05 > far
     assert gate.relevant(QUESTION, [CATS, BREAD]) == [BREAD]
     assert copy.deepcopy(gate).probabilities(QUESTION, [CATS, BREAD, CATS]) == pytest.approx([far, near, far])
+
+
+@pytest.mark.usefixtures("encoded")
+def test_a_set_passes_whole_if_its_best_passage_does():
+    gate = SetFilter(0.2)
+    assert gate.relevant(QUESTION, [CATS, BREAD]) == [CATS, BREAD]
+    assert gate.relevant(QUESTION, [CATS, CATS]) == []
+    assert SetFilter(0.9).relevant("Warum geht das Brot beim Backen auf?", [CATS]) == [CATS]
 
 
 @pytest.mark.usefixtures("encoded")

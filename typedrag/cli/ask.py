@@ -19,7 +19,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from typedrag.cli import options
-from typedrag.cli.terminal import counting, in_words, is_quiet, print_json, say
+from typedrag.cli.terminal import counting, echo, in_words, is_quiet, make_console, print_json, say
 from typedrag.core import events
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
@@ -178,7 +178,7 @@ def _read_questions(file: Path) -> list[AskedQuestion]:
 
 
 def _answer_one(program: Program, question: str, question_type: str | None, *, as_json: bool, trace: bool) -> None:
-    console = Console(stderr=True)
+    console = make_console(stderr=True)
     answer = follow(program, question, question_type, console)
     if trace:
         draw_trace(answer, console)
@@ -190,7 +190,7 @@ def _answer_one(program: Program, question: str, question_type: str | None, *, a
     if as_json:
         print_json(answer.to_dict())
         return
-    click.echo(answer.marked)
+    echo(answer.marked)
     if answer.sources:
         say(f"\n{answer.sources}")
     elif answer.answered == Answered.PASSAGES:
@@ -212,7 +212,7 @@ def _answer_many(questions: list[AskedQuestion], out: Path | None, *, trace: boo
                 print_json(ended[printed].to_dict())
                 printed += 1
             if trace and outcome.answer:
-                draw_trace(outcome.answer, Console(stderr=True))
+                draw_trace(outcome.answer, make_console(stderr=True))
 
         outcomes = answer_questions(questions=questions, on_outcome=show, **how)
     if out:

@@ -13,7 +13,7 @@ import click
 from pydantic import FilePath, PositiveInt, ValidationError
 
 from typedrag.cli import options
-from typedrag.cli.terminal import RunsProgress, claim_file, print_json, say
+from typedrag.cli.terminal import RunsProgress, claim_file, echo, print_json, say
 from typedrag.core.errors import InputError
 from typedrag.files.text_files import write_json_lines
 from typedrag.lms.cost import track_calls
@@ -48,7 +48,7 @@ def list_datasets(*, as_json: options.Json = False) -> None:
         if as_json:
             print_json({"name": s.name, "about": s.about, "licence": s.licence, "home": s.home})
         else:
-            click.echo(f"{s.name:22} {s.about}\n{'':22} {s.licence}{'; ' + s.home if s.home else ''}")
+            echo(f"{s.name:22} {s.about}\n{'':22} {s.licence}{'; ' + s.home if s.home else ''}")
 
 
 @options.command(group=command)
@@ -85,20 +85,20 @@ def show(
     if as_json:
         return print_json(facts, default=plain)
     for fact in ("name", "licence", "home", "source", "fingerprint", "questions"):
-        click.echo(f"{fact:15} {facts[fact]}")
+        echo(f"{fact:15} {facts[fact]}")
     for fact in ("splits", "subsets", "question_types"):
         if facts[fact]:
-            click.echo(f"{fact:15} {', '.join(f'{key} {n:,}' for key, n in facts[fact].items())}")
-    click.echo(f"{'skipped':15} {len(dataset.skipped)}")
+            echo(f"{fact:15} {', '.join(f'{key} {n:,}' for key, n in facts[fact].items())}")
+    echo(f"{'skipped':15} {len(dataset.skipped)}")
     for line in dataset.skipped[:_SHOWN_SKIPPED]:
-        click.echo(f"  {line}")
+        echo(f"  {line}")
     if (more := len(dataset.skipped) - _SHOWN_SKIPPED) > 0:
-        click.echo(f"  and {more:,} more: --json lists all")
-    click.echo("first question")
+        echo(f"  and {more:,} more: --json lists all")
+    echo("first question")
     for field, value in facts["first"].items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=plain)
         text = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
-        click.echo(f"  {field:17} {text}")
+        echo(f"  {field:17} {text}")
     return None
 
 
@@ -113,7 +113,7 @@ def fetch(name: str, *, subset: Subset = None) -> None:
     say(f"fetching {name} from {home} …")
     dataset = _open_dataset(name, None, subset, {})
     say(f"{len(dataset.examples):,} questions, {len(dataset.skipped):,} rows left out")
-    click.echo(str(cache_folder()))
+    echo(str(cache_folder()))
 
 
 def _open_dataset(name: str, path: Path | None, subset: str | None, fields: dict[str, str]) -> Dataset:
@@ -221,4 +221,4 @@ def _build(
     for name, number in counts.items():
         say(f"{name}: {number:,}")
     say(f"{len(built.rows):,} rows")
-    return click.echo(str(out))
+    return echo(str(out))

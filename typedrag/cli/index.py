@@ -13,7 +13,7 @@ from pydantic import PositiveInt
 
 from typedrag.cli import options
 from typedrag.cli import serve as serve_command
-from typedrag.cli.terminal import counting, print_json, say
+from typedrag.cli.terminal import counting, echo, print_json, say
 from typedrag.core.errors import InputError
 from typedrag.serving.settings import IndexSettings, read_settings
 
@@ -151,7 +151,7 @@ def info(index: str) -> None:
     if index.startswith(ADDRESS):
         from typedrag.retrieval.milvus import MilvusIndex
 
-        click.echo(MilvusIndex(index).manifest().model_dump_json(indent=1))
+        echo(MilvusIndex(index).manifest().model_dump_json(indent=1))
         return
     from typedrag.retrieval.index.building import read_parts
     from typedrag.retrieval.index.generations import open_current
@@ -196,7 +196,7 @@ def search(
         if as_json:
             print_json(asdict(passage))
         else:
-            click.echo(f"{passage.score:7.3f}  {passage.id}  {passage.title}\n         {passage.text}\n")
+            echo(f"{passage.score:7.3f}  {passage.id}  {passage.title}\n         {passage.text}\n")
     if not passages:
         say("no passage found")
 

@@ -1,5 +1,6 @@
 """The command `typedrag`: the table of its commands, and the handling of signals."""
 
+import io
 import os
 import signal
 import sys
@@ -10,7 +11,7 @@ import click
 
 from typedrag import __version__
 from typedrag.cli.options import Commands, Table, read_environment
-from typedrag.cli.terminal import ExitCode, log_to_stderr, report_errors
+from typedrag.cli.terminal import ExitCode, echo, log_to_stderr, report_errors
 
 COMMANDS: Table = {
     "Answer": {
@@ -101,7 +102,7 @@ def cli(ctx: click.Context, verbose: bool, quiet: bool, no_color: bool) -> None:
         os.environ["NO_COLOR"] = "1"  # which rich heeds
     log_to_stderr(verbose=verbose, quiet=quiet)
     if ctx.invoked_subcommand is None:
-        click.echo(WELCOME, nl=False)
+        echo(WELCOME, nl=False)
 
 
 @click.group(cls=Commands, table=RESEARCH)
@@ -134,7 +135,8 @@ def main() -> None:
         with report_errors():
             sys.exit(cli(prog_name="typedrag", standalone_mode=False))  # click returns the status of ctx.exit
     except click.ClickException as error:
-        error.show()
+        error.show(shown := io.StringIO())
+        echo(shown.getvalue(), err=True, nl=False)
         sys.exit(ExitCode.BAD_INPUT)
     except BrokenPipeError:
         sys.stderr.close()
@@ -143,7 +145,7 @@ def main() -> None:
         if _received:  # whatever became of the exception on its way
             message, status = _SIGNALS[signal.Signals(_received[0])]
             with suppress(OSError):
-                click.echo(message, err=True)
+                echo(message, err=True)
                 sys.stdout.flush()
             os._exit(status)  # without waiting for calls in threads: at an interpreter's usual end, they would crash it
 

@@ -7,7 +7,7 @@ import click
 from pydantic import PositiveInt
 
 from typedrag.cli import options
-from typedrag.cli.terminal import clean_text, draw_table, print_json, say, wide_console
+from typedrag.cli.terminal import draw_table, echo, print_json, say, wide_console
 from typedrag.experiments.formats import format_estimate
 
 TrackingURI = Annotated[
@@ -43,8 +43,7 @@ def list_programs(*, tracking_uri: TrackingURI = None, as_json: options.Json = F
         else:
             scores = (format_estimate(score) for score in (program.base, program.compiled))
             cells = [program.program, about.metric, *scores, about.verdict, about.created[:10]]
-        row = [program.name, str(program.version), ", ".join(program.aliases), *cells]
-        rows.append([clean_text(cell) for cell in row])
+        rows.append([program.name, str(program.version), ", ".join(program.aliases), *cells])
     headings = ("name", "version", "aliases", "program", "against", "before", "compiled", "verdict", "created")
     words = ("aliases", "program", "against", "verdict", "created")
     draw_table(headings, rows, left=words, console=wide_console(140))
@@ -75,4 +74,4 @@ def promote(
         print_json(asdict(done))
         return
     before = "none" if done.before is None else "the same" if done.before == version else f"version {done.before}"
-    click.echo(f"models:/{name}@{alias} is version {version}; before: {before}")
+    echo(f"models:/{name}@{alias} is version {version}; before: {before}")

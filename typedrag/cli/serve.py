@@ -17,7 +17,7 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from typedrag.cli import options
 from typedrag.cli.options import chosen
-from typedrag.cli.terminal import draw_table, is_quiet, log_to_stderr, say
+from typedrag.cli.terminal import draw_table, echo, is_quiet, log_to_stderr, say
 from typedrag.core.errors import InputError
 from typedrag.serving.settings import HTTPLimits, Limits, Settings, read_settings
 
@@ -209,7 +209,7 @@ def add(
     """Make a key for NAME and print it; it cannot be shown again."""
     key = ctx.obj.add(name, rate, daily_tokens)
     say(f"This is the key of '{name}', shown this once. It is let in by: typedrag serve --keys {ctx.obj.path}")
-    click.echo(key)
+    echo(key)
 
 
 @options.command(group=keys, name="list")

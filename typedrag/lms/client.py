@@ -2,7 +2,8 @@
 
 DSPy makes a call through an engine. Our engine leaves the call to DSPy's own LM (its client, or LiteLLM) and adds
 what DSPy has no setting for: a bound on tries and waits, a pause of all calls where a server asks one of them for it,
-a warning that says why a call takes long, and a count that does not depend on the tokens that a server reports.
+a warning that says why a call takes long, a count that does not depend on the tokens that a server reports, and text
+that cannot pass for a token of the chat template.
 
 Calls of followed questions are made in one event loop of the process, whose thread receives each piece of a reply: the
 thread that waits for the whole reply can give up at any time.
@@ -16,7 +17,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache, cached_property, lru_cache
@@ -27,7 +28,7 @@ from dspy._vendor.lm15.providers import openai_chat
 from dspy.clients.backend_selection import CLIENT_KEYS
 from dspy.clients.costs import estimate_cost
 from dspy.clients.model_metadata import model_info
-from dspy.lm15 import Request, Response, UnsupportedFeatureError, request_from_openai_chat
+from dspy.lm15 import Request, Response, TextPart, UnsupportedFeatureError, request_from_openai_chat
 from dspy.lm15 import Usage as ReportedUsage
 from dspy.utils.callback import BaseCallback
 from pydantic_core import from_json
@@ -37,7 +38,7 @@ from typedrag.core.errors import InputError
 from typedrag.core.events import AnswerStarted, AnswerToken, emit
 from typedrag.core.redaction import Redactor, lm_keys
 from typedrag.core.registry import NoDeepcopy
-from typedrag.lms.adapter import without_thoughts
+from typedrag.lms.adapter import beginnings_of, break_tokens, without_thoughts
 from typedrag.lms.cost import charge_call
 from typedrag.lms.replies import CALL_OBSERVER, in_event_loop
 from typedrag.lms.threads import await_call, stop_if_cancelled
@@ -128,6 +129,7 @@ class LM(dspy.LM):
         model: As DSPy names it.
         takes_sampling: If False, no temperature is sent to the LM, whoever sets one.
         in_process: The engine that makes the calls, in place of a server.
+        control_tokens: Tokens of the LM, beside those of all chat templates, that no text may become.
         slots: Holds calls back that a server which answers few at once would let wait, as the time that they wait
             there counts to their timeout. Calls of an event loop are not held back.
         settings: Those of `dspy.LM`; `timeout` is the seconds that a try may take.
@@ -141,6 +143,7 @@ class LM(dspy.LM):
         *,
         takes_sampling: bool = True,
         in_process: OfflineEngine | None = None,
+        control_tokens: Sequence[str] = (),
         slots: threading.Semaphore | None = None,
         **settings: Any,
     ) -> None:
@@ -148,7 +151,7 @@ class LM(dspy.LM):
         client = {name: settings.pop(name) for name in CLIENT_KEYS & settings.keys()}
         maker = client if in_process is None else {"engine": in_process, "async_engine": in_process.awaited}
         lm = dspy.LM(model, **maker, num_retries=0, cache=False)
-        caller = Caller(lm, retries, takes_sampling=takes_sampling, slots=slots)
+        caller = Caller(lm, retries, takes_sampling=takes_sampling, control_tokens=control_tokens, slots=slots)
         super().__init__(model, engine=caller, async_engine=AsyncCaller(caller), num_retries=0, **settings)
         self.kwargs |= client  # the caller uses these settings, but records and redaction look for them here
 
@@ -178,7 +181,7 @@ class LM(dspy.LM):
 
 def make_lm(model: str, settings: Mapping[str, Any], *, takes_sampling: bool = True) -> dspy.LM:
     """An `LM`, or DSPy's own where only LiteLLM carries the settings, such as `extra_body`."""
-    own = set(inspect.signature(dspy.LM.__init__).parameters) | CLIENT_KEYS | {"in_process", "slots"}
+    own = set(inspect.signature(dspy.LM.__init__).parameters) | CLIENT_KEYS | {"in_process", "control_tokens", "slots"}
     parameters = {name: value for name, value in settings.items() if name not in own}
     try:
         request_from_openai_chat({"model": "m", "messages": [{"role": "user", "content": "?"}], **parameters})
@@ -194,9 +197,16 @@ class Caller(NoDeepcopy):
     """True because its calls are charged as they are made; see `track_calls`."""
 
     def __init__(
-        self, lm: dspy.LM, retries: int, *, takes_sampling: bool, slots: threading.Semaphore | None = None
+        self,
+        lm: dspy.LM,
+        retries: int,
+        *,
+        takes_sampling: bool,
+        control_tokens: Sequence[str] = (),
+        slots: threading.Semaphore | None = None,
     ) -> None:
         self.lm, self.retries, self.takes_sampling = lm, retries, takes_sampling
+        self._control = beginnings_of(control_tokens)
         self.slots = slots or nullcontext()
         self.server = f"{lm.model} at {lm.kwargs.get('api_base')}"
         self.noticed = -_NOTICE_EVERY
@@ -225,6 +235,7 @@ class Caller(NoDeepcopy):
         """An LM and a request for one try, hidden from DSPy's callbacks and trackers: they hear of the whole call."""
         lm = self.lm.copy(model=request.model)
         lm.update_history = _charge
+        request = self._as_text(request)
         if not self.takes_sampling:
             request = replace(request, config=replace(request.config, temperature=None, top_p=None, top_k=None))
         if request.config.top_k and "top_k" not in self.supported_params:
@@ -233,6 +244,20 @@ class Caller(NoDeepcopy):
             request = replace(request, config=replace(request.config, top_k=None, extensions=extensions))
         with dspy.context(callbacks=[], usage_tracker=None, disable_history=False, send_stream=None):
             yield lm, request
+
+    def _as_text(self, request: Request) -> Request:
+        """The request without tokens of chat templates in its texts, which strangers may have written."""
+
+        def mend(parts: Iterable[Any]) -> tuple[Any, ...]:
+            return tuple(
+                replace(p, text=break_tokens(p.text, self._control)) if isinstance(p, TextPart) else p for p in parts
+            )
+
+        system = request.system
+        if system is not None:
+            system = break_tokens(system, self._control) if isinstance(system, str) else mend(system)
+        messages = tuple(replace(message, parts=mend(message.parts)) for message in request.messages)
+        return replace(request, system=system, messages=messages)
 
 
 class AsyncCaller(NoDeepcopy):

@@ -137,7 +137,8 @@ def _open(spec: str, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:
         return _vllm_lm(VLLMSpec.parse(spec), api_base, settings)
     if kind == "vllm-offline":
         parts = VLLMSpec.parse(spec).absolute()
-        settings["in_process"] = in_process.load_engine(parts)
+        engine = settings["in_process"] = in_process.load_engine(parts)
+        settings["control_tokens"] = engine.control_tokens
         return _local_lm(parts.name, settings, kind, *parts, vllm.given_options())
     if api_base:  # of a server of the user's own, which may know more than the provider's
         settings["api_base"] = api_base

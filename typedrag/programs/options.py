@@ -257,10 +257,11 @@ class Options(BaseModel):
     left out, since a small LM uses whatever it is shown; 0 keeps all, and a reranker sees all.
     Of BM25's first five for 300 ANTIQUE questions, 0.4 leaves out 34 of 1,500: 3 % of them are
     labelled good answers, of the others 24 %."""
-    relevance: Annotated[str, Parameter(choices=("none", "score", "lm", "cascade"))] = "none"
+    relevance: Annotated[str, Parameter(choices=("none", "score", "set", "lm", "cascade"))] = "none"
     """The gate between retrieval and answer: passages that do not pass are not shown to the LM. `none`: all pass.
     `score`: by a small shipped model over the similarity of question and passage (typedrag models fetch
-    all-minilm-l6-v2); it reads English, and lets all pass for other questions. `cross-encoder:NAME`: by a model of
+    all-minilm-l6-v2); it reads English, and lets all pass for other questions. `set`: by the same model, all passages
+    if one of them passes, else none. `cross-encoder:NAME`: by a model of
     the Hugging Face hub, by default BAAI/bge-reranker-large. `lm`: by the LM, all passages in one call.
     `cascade:FIRST`: the LM only where FIRST, `score` by default, is unsure."""
     relevance_threshold: Annotated[float, Field(ge=0, le=1), Parameter(0.05, 0.5, step=0.05)] = 0.2

@@ -20,7 +20,7 @@ from typedrag.text.language import is_english
 
 RELEVANCE_FILTERS = SpecGrammar(
     "relevance filter",
-    "none", "score", "cross-encoder[:NAME]", "lm", "cascade", "cascade:score", "cascade:cross-encoder[:NAME]",
+    "none", "score", "set", "cross-encoder[:NAME]", "lm", "cascade", "cascade:score", "cascade:cross-encoder[:NAME]",
 )  # fmt: skip
 
 Probability = float | None
@@ -108,6 +108,18 @@ class ScoreFilter(RelevanceFilter):
         return [model.probability(features._asdict()) for features in compute_features(query, passages)]
 
 
+class SetFilter(ScoreFilter):
+    """Judges the passages together: all pass if the most relevant one does by `ScoreFilter`, else none.
+
+    The answer to a question of several parts lies in several passages, each of which is only half relevant to the
+    whole question, so that passages judged one by one lose parts of it.
+    """
+
+    def probabilities(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
+        each = super().probabilities(query, passages)
+        return [max((p for p in each if p is not None), default=None)] * len(passages)
+
+
 class CrossEncoderFilter(RelevanceFilter):
     """Keeps passages that a cross-encoder finds relevant, by the sigmoid of its score, as in training."""
 
@@ -193,6 +205,8 @@ def build_relevance_filter(spec: str, threshold: float, *, passage_words: int, r
             return None
         case Spec("score"):
             return ScoreFilter(threshold)
+        case Spec("set"):
+            return SetFilter(threshold)
         case Spec("cross-encoder", name):
             return CrossEncoderFilter(threshold, name)
         case Spec("lm"):

@@ -30,6 +30,85 @@ SUPERSEDED = "\n\n---\n\n*What stands above was a draft. The answer:*\n\n"
 """The text between a streamed draft and the answer, if they differ: a client cannot take back what it has shown."""
 
 
+_SPEAKERS = ("user", "assistant")
+_TEXTS = ("text", "input_text", "output_text")
+MOST_MESSAGES = 10_000
+
+
+class Part(BaseModel):
+    """A part of a message; only text is read."""
+
+    type: str
+    text: str = ""
+
+
+class Message(BaseModel):
+    """A message of a chat; only the roles `user` and `assistant` are read."""
+
+    role: str
+    content: str | list[Part] | None = None
+
+    @model_validator(mode="after")
+    def _check_text(self) -> Self:
+        whole(self.text)
+        return self
+
+    @property
+    def text(self) -> str:
+        if isinstance(self.content, list):
+            return "\n".join(part.text for part in self.content if part.type in _TEXTS)
+        return self.content or ""
+
+
+def refuse(words: str) -> BeforeValidator:
+    """Refuse a field that asks for something, in words."""
+
+    def check(value: object) -> None:
+        if value:
+            raise PydanticCustomError(UNSUPPORTED, words)
+
+    return BeforeValidator(check)
+
+
+class StreamOptions(BaseModel):
+    """Options of a stream."""
+
+    include_usage: bool | None = False
+
+
+class TextFormat(BaseModel):
+    """The form of the answer, which is text."""
+
+    type: Literal["text"] = "text"
+
+
+class AskedOfModel(BaseModel):
+    """What can be asked in either of OpenAI's shapes."""
+
+    model: WholeText = Field(default="", description="A name of GET /v1/models; the first by default.")
+    stream: bool | None = False
+    question_type: AskedType = None
+    tool_choice: Literal["auto", "none"] | None = Field(default=None, description="No tool is ever called.")
+    sources_in_text: bool | None = Field(
+        default=None, description="Whether sources follow the text; the server's setting else."
+    )
+
+
+class ChatRequest(AskedOfModel):
+    """A chat; the user's last message is the question. Unknown fields are ignored."""
+
+    messages: list[Message] = Field(
+        min_length=1,
+        max_length=MOST_MESSAGES,
+        examples=[[{"role": "user", "content": "Why does homemade bread turn out dense and heavy?"}]],
+    )
+    stream_options: StreamOptions | None = None
+    n: int | None = Field(default=None, ge=1, le=1, description="There is one answer; more cannot be asked for.")
+    response_format: TextFormat | None = None
+    function_call: Literal["auto", "none"] | None = Field(default=None, description="No function is ever called.")
+    audio: Annotated[None, refuse("Answers are text")] = None
+
+
 class SourcePassage(TypedDict):
     """A passage of the collection that an answer cites."""
 
@@ -67,11 +146,15 @@ class Shape(ABC):
 
     A client can only append to what it got: if the answer turns out to differ, all of it follows after `SUPERSEDED`.
     What is sent ends in the answer, or in a longer text that it was cut from because a small LM had begun to repeat
-    itself. The answer begins at `begun` of what is `sent`.
+    itself. The answer begins at `_begun` of what is `_sent`.
     """
 
-    def __init__(self, model: str) -> None:
-        self.model, self.created, self.sent, self.begun = model, int(time.time()), "", 0
+    def __init__(self, request: Request, body: AskedOfModel) -> None:
+        service: Service = request.app.state.service
+        asked = body.sources_in_text
+        self._sources = service.settings.sources_in_text if asked is None else asked
+        self.model, self.created = find_program(request, body.model).name, int(time.time())
+        self._sent, self._begun = "", 0
         self._opened = self._from_knowledge = False
 
     @abstractmethod
@@ -99,14 +182,21 @@ class Shape(ABC):
         self._opened = True
         if isinstance(event, Fault):
             return part + self.fail(event)
-        if piece := self._next_piece(event):
-            self.sent += piece
+        piece = self._next_piece(event)
+        if isinstance(event, AnswerEnded):
+            piece += self._list_sources(event.answer)
+        if piece:
+            self._sent += piece
             part += self.append(piece)
         return part + self.close(event.answer) if isinstance(event, AnswerEnded) else part
 
+    def text(self, answer: Answer) -> str:
+        """All that a stream has sent, or the text of a reply that is none."""
+        return self._sent or answer.marked + self._list_sources(answer)
+
     def cite(self, answer: Answer) -> list[Citation]:
         """The citations by the sentences that they support."""
-        cited, begun = answer.cited, self.begun + len(answer.marked) - len(answer.answer)
+        cited, begun = answer.cited, self._begun + len(answer.marked) - len(answer.answer)
         titles = {passage.id: passage.title or passage.id for passage in cited}
         return [
             {
@@ -128,8 +218,8 @@ class Shape(ABC):
             "grounded": answer.grounded,
             "fallback": answer.fallback,
             "passages": [{"id": p.id, "title": p.title, "text": p.text} for p in answer.cited],
-            "answer_start": self.begun,
-            "answer_end": self.begun + len(answer.marked),
+            "answer_start": self._begun,
+            "answer_end": self._begun + len(answer.marked),
         }
 
     def _next_piece(self, event: Event) -> str:
@@ -143,15 +233,18 @@ class Shape(ABC):
             case AnswerToken(text=text):
                 return text
             case AnswerEnded(answer=answer):
-                text, sent = answer.marked, self.sent[self.begun :]
+                text, sent = answer.marked, self._sent[self._begun :]
                 if sent.startswith(text):
                     return ""
                 return text[len(sent) :] if text.startswith(sent) else self._begin() + text
         return ""
 
+    def _list_sources(self, answer: Answer) -> str:
+        return f"\n\n{answer.sources}" if self._sources and answer.sources else ""
+
     def _begin(self) -> str:
-        piece = SUPERSEDED if self.sent else ""
-        self.begun = len(self.sent) + len(piece)
+        piece = SUPERSEDED if self._sent else ""
+        self._begun = len(self._sent) + len(piece)
         return piece
 
 
@@ -236,16 +329,16 @@ class Chunk(Head):
 
 
 class ChatShape(Shape):
-    """Chat completions, whose streams end in `[DONE]`, perhaps after an error; with `usage`, the last chunk has it."""
+    """Chat completions; a stream ends in `[DONE]`, perhaps after an error, and has the tokens at its end if asked."""
 
-    def __init__(self, model: str, *, usage: bool) -> None:
-        super().__init__(model)
-        self._head: Head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": self.created, "model": model}
-        self._usage = usage
+    def __init__(self, request: Request, body: ChatRequest) -> None:
+        super().__init__(request, body)
+        self._head: Head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": self.created, "model": self.model}
+        self._usage = bool(body.stream_options and body.stream_options.include_usage)
 
     def render(self, answer: Answer) -> ChatCompletion:
         cited = self._annotate(answer)
-        message: ChatAnswer = {"role": "assistant", "content": answer.marked, "refusal": None, "annotations": cited}
+        message: ChatAnswer = {"role": "assistant", "content": self.text(answer), "refusal": None, "annotations": cited}
         choice: Choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_reason(answer)}
         return {
             **self._head,
@@ -278,10 +371,8 @@ class ChatShape(Shape):
         return self._chunk(choice, **more)
 
     def _chunk(self, *choices: ChunkChoice, **more: Any) -> str:
-        chunk: Chunk = {**self._head, "object": "chat.completion.chunk", "choices": list(choices)}
-        if self._usage:
-            chunk["usage"] = None
-        return _data(dict(chunk) | more)
+        usage = {"usage": None} if self._usage else {}
+        return _data({**self._head, "object": "chat.completion.chunk", "choices": choices, **usage, **more})
 
 
 def _finish_reason(answer: Answer) -> Literal["stop", "length"]:
@@ -302,85 +393,19 @@ def _data(values: Mapping[str, Any]) -> str:
 
 router = APIRouter(prefix="/v1", tags=["openai"])
 
-_SPEAKERS = ("user", "assistant")
-_TEXTS = ("text", "input_text", "output_text")
-
-
-class Part(BaseModel):
-    """A part of a message; only text is read."""
-
-    type: str
-    text: str = ""
-
-
-class Message(BaseModel):
-    """A message of a chat; only the roles `user` and `assistant` are read."""
-
-    role: str
-    content: str | list[Part] | None = None
-
-    @model_validator(mode="after")
-    def _check_text(self) -> Self:
-        whole(self.text)
-        return self
-
-    @property
-    def text(self) -> str:
-        if isinstance(self.content, list):
-            return "\n".join(part.text for part in self.content if part.type in _TEXTS)
-        return self.content or ""
-
-
-def refuse(words: str) -> BeforeValidator:
-    """Refuse a field that asks for something, in words."""
-
-    def check(value: object) -> None:
-        if value:
-            raise PydanticCustomError(UNSUPPORTED, words)
-
-    return BeforeValidator(check)
-
-
-class StreamOptions(BaseModel):
-    """Options of a stream."""
-
-    include_usage: bool | None = False
-
-
-class TextFormat(BaseModel):
-    """The form of the answer, which is text."""
-
-    type: Literal["text"] = "text"
-
-
-class AskedOfModel(BaseModel):
-    """What can be asked in either of OpenAI's shapes."""
-
-    model: WholeText = Field(default="", description="A name of GET /v1/models; the first by default.")
-    stream: bool | None = False
-    question_type: AskedType = None
-    tool_choice: Literal["auto", "none"] | None = Field(default=None, description="No tool is ever called.")
-
-
-class ChatRequest(AskedOfModel):
-    """A chat; the user's last message is the question. Unknown fields are ignored."""
-
-    messages: list[Message] = Field(
-        min_length=1, examples=[[{"role": "user", "content": "Why does homemade bread turn out dense and heavy?"}]]
-    )
-    stream_options: StreamOptions | None = None
-    n: int | None = Field(default=None, ge=1, le=1, description="There is one answer; more cannot be asked for.")
-    response_format: TextFormat | None = None
-    function_call: Literal["auto", "none"] | None = Field(default=None, description="No function is ever called.")
-    audio: Annotated[None, refuse("Answers are text")] = None
-
 
 @router.post("/chat/completions", responses=replies(ChatCompletion, *ANSWERING, events=Chunk | ErrorReply))
 async def chat_completions(body: ChatRequest, request: Request) -> Response:
     """Answer the last question of a chat, in the shape of OpenAI's chat completions; with `stream`, in chunks."""
-    usage = bool(body.stream_options and body.stream_options.include_usage)
-    shape = ChatShape(find_program(request, body.model).name, usage=usage)
-    return await answer_chat(request, body, "messages", body.messages, shape)
+    return await answer_chat(request, body, "messages", body.messages, ChatShape(request, body))
+
+
+@router.post("/completions", include_in_schema=False)
+@router.post("/embeddings", include_in_schema=False)
+async def not_served(request: Request) -> None:
+    """Say what is served instead of OpenAI's older and other paths."""
+    message = f"{request.url.path} is not served: ask POST /v1/chat/completions."
+    raise Refused(Fault(404, "not_served", message))
 
 
 class Model(TypedDict):

@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 
 from typedrag.core.records import Answer
 from typedrag.serving.openai import (
+    MOST_MESSAGES,
     AboutAnswer,
     AskedOfModel,
     Citation,
@@ -21,7 +22,6 @@ from typedrag.serving.openai import (
     TextFormat,
     answer_chat,
     cut_off,
-    find_program,
     refuse,
 )
 from typedrag.serving.responses import UNSUPPORTED, ErrorDetails, Fault
@@ -29,6 +29,48 @@ from typedrag.serving.schema import ANSWERING, replies
 
 _NOT_KEPT = "Responses are not kept: send the earlier messages as `input`"
 _OWN_INSTRUCTIONS = "Only the server sets instructions; leave them out"
+
+
+class InputMessage(Message):
+    """A message of the user or the assistant."""
+
+    type: Literal["message"] = "message"
+
+    @field_validator("role")
+    @classmethod
+    def _check_role(cls, role: str) -> str:
+        if role in ("system", "developer"):
+            raise PydanticCustomError(UNSUPPORTED, _OWN_INSTRUCTIONS)
+        return role
+
+
+class TextSettings(BaseModel):
+    """Settings of the text."""
+
+    format: TextFormat | None = None
+
+
+def _as_messages(value: object) -> object:
+    return [{"role": "user", "content": value}] if isinstance(value, str) else value
+
+
+class ResponseRequest(AskedOfModel):
+    """A question, or a chat whose last message of the user is the question. What can't be done is refused; how an LM
+    writes, such as `temperature`, is the server's, and ignored."""
+
+    input: Annotated[
+        list[InputMessage],
+        BeforeValidator(_as_messages, json_schema_input_type=str | list[InputMessage]),
+        Field(min_length=1, max_length=MOST_MESSAGES, examples=["Why does homemade bread turn out dense and heavy?"]),
+    ]
+    metadata: dict[str, str] | None = Field(default=None, description="It is repeated in the reply.")
+    text: TextSettings | None = None
+    instructions: Annotated[None, refuse(_OWN_INSTRUCTIONS)] = None
+    previous_response_id: Annotated[None, refuse(_NOT_KEPT)] = None
+    conversation: Annotated[None, refuse(_NOT_KEPT)] = None
+    prompt: Annotated[None, refuse("There are no kept prompts: send the text as `input`")] = None
+    tools: Annotated[None, refuse("No tool is ever called; leave them out")] = None
+    background: Annotated[None, refuse("The reply has the answer; nothing is answered later")] = None
 
 
 MessageStatus = Literal["in_progress", "completed", "incomplete"]
@@ -167,20 +209,20 @@ class ResponseEvent(TypedDict):
 class ResponseShape(Shape):
     """Responses; each part of a stream has events with numbers in sequence."""
 
-    def __init__(self, model: str, metadata: dict[str, str]) -> None:
-        super().__init__(model)
+    def __init__(self, request: Request, body: ResponseRequest) -> None:
+        super().__init__(request, body)
         self._item_id, self._numbers = f"msg_{uuid.uuid4().hex}", count()
-        self._begun: ResponseObject = {
+        self._response: ResponseObject = {
             "id": f"resp_{uuid.uuid4().hex}",
             "object": "response",
             "created_at": self.created,
             "status": "in_progress",
             "error": None,
             "incomplete_details": None,
-            "model": model,
+            "model": self.model,
             "output": [],
             "usage": None,
-            "metadata": metadata,
+            "metadata": body.metadata or {},
             "instructions": None,
             "max_output_tokens": None,
             "parallel_tool_calls": False,
@@ -199,10 +241,10 @@ class ResponseShape(Shape):
         sources: list[Source] = [{"type": "url_citation", **citation} for citation in self.cite(answer)]
         read, written = answer.usage.prompt_tokens, answer.usage.completion_tokens
         return {
-            **self._begun,
+            **self._response,
             "status": status,
             "incomplete_details": {"reason": "max_output_tokens"} if cut_off(answer) else None,
-            "output": [self._message(status, [_text(self.sent or answer.marked, sources)])],
+            "output": [self._message(status, [_text(self.text(answer), sources)])],
             "usage": {
                 "input_tokens": read,
                 "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
@@ -215,8 +257,8 @@ class ResponseShape(Shape):
 
     def open(self) -> str:
         return (
-            self._event("response.created", response=self._begun)
-            + self._event("response.in_progress", response=self._begun)
+            self._event("response.created", response=self._response)
+            + self._event("response.in_progress", response=self._response)
             + self._event("response.output_item.added", output_index=0, item=self._message("in_progress", []))
             + self._text_event("content_part.added", part=_text("", []))
         )
@@ -243,7 +285,7 @@ class ResponseShape(Shape):
     def fail(self, fault: Fault) -> str:
         error = fault.to_dict()["error"]
         code = "server_error" if fault.status >= 500 else "invalid_prompt"
-        failed = {**self._begun, "status": "failed", "error": {"code": code, "message": fault.message}}
+        failed = {**self._response, "status": "failed", "error": {"code": code, "message": fault.message}}
         named = {name: error[name] for name in ("code", "message", "param")}
         # some clients read the first, and some the second
         return self._event("response.failed", response=failed) + self._event("error", **named, error=error)
@@ -264,53 +306,10 @@ def _text(text: str, sources: list[Source]) -> OutputText:
     return {"type": "output_text", "text": text, "annotations": sources, "logprobs": []}
 
 
-class InputMessage(Message):
-    """A message of the user or the assistant."""
-
-    type: Literal["message"] = "message"
-
-    @field_validator("role")
-    @classmethod
-    def _check_role(cls, role: str) -> str:
-        if role in ("system", "developer"):
-            raise PydanticCustomError(UNSUPPORTED, _OWN_INSTRUCTIONS)
-        return role
-
-
-class TextSettings(BaseModel):
-    """Settings of the text."""
-
-    format: TextFormat | None = None
-
-
-def _as_messages(value: object) -> object:
-    return [{"role": "user", "content": value}] if isinstance(value, str) else value
-
-
-class ResponseRequest(AskedOfModel):
-    """A question, or a chat whose last message of the user is the question. What can't be done is refused; how an LM
-    writes, such as `temperature`, is the server's, and ignored."""
-
-    input: Annotated[
-        list[InputMessage],
-        BeforeValidator(_as_messages, json_schema_input_type=str | list[InputMessage]),
-        Field(min_length=1, examples=["Why does homemade bread turn out dense and heavy?"]),
-    ]
-    metadata: dict[str, str] | None = Field(default=None, description="It is repeated in the reply.")
-    text: TextSettings | None = None
-    instructions: Annotated[None, refuse(_OWN_INSTRUCTIONS)] = None
-    previous_response_id: Annotated[None, refuse(_NOT_KEPT)] = None
-    conversation: Annotated[None, refuse(_NOT_KEPT)] = None
-    prompt: Annotated[None, refuse("There are no kept prompts: send the text as `input`")] = None
-    tools: Annotated[None, refuse("No tool is ever called; leave them out")] = None
-    background: Annotated[None, refuse("The reply has the answer; nothing is answered later")] = None
-
-
 router = APIRouter(prefix="/v1", tags=["openai"])
 
 
 @router.post("/responses", responses=replies(ResponseObject, *ANSWERING, events=ResponseEvent))
 async def responses(body: ResponseRequest, request: Request) -> Response:
     """Answer a question in the shape of OpenAI's Responses, which are not kept; with `stream`, in events."""
-    shape = ResponseShape(find_program(request, body.model).name, body.metadata or {})
-    return await answer_chat(request, body, "input", list(body.input), shape)
+    return await answer_chat(request, body, "input", list(body.input), ResponseShape(request, body))

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -112,7 +113,7 @@ def to_fault(error: BaseException) -> Fault:
 T = TypeVar("T")
 
 EVENTS = "text/event-stream"
-_PING_SECONDS = 15.0
+_PING_SECONDS = 10.0
 
 Render = Callable[[Event | Fault], str]  # an event, or the fault that ends a stream, as the text to send
 
@@ -122,8 +123,12 @@ def error_response(request: Request, fault: Fault, headers: Mapping[str, str] | 
         fault = replace(fault, status=400)
     request.app.state.service.metrics.refused.labels(fault.status, fault.code).inc()
     request_line().error = fault.code
-    wait = {"Retry-After": str(fault.retry_after)} if fault.retry_after else {}
-    return JSONResponse(fault.to_dict(), fault.status, {**(headers or {}), **wait})
+    again: dict[str, str] = {}
+    if fault.retry_after:  # spread, so that those who were refused together do not come back together
+        again = {"Retry-After": str(fault.retry_after + random.randint(0, max(2, fault.retry_after // 2)))}
+    elif fault is DEADLINE:  # OpenAI's clients would ask a question again that takes too long
+        again = {"X-Should-Retry": "false"}
+    return JSONResponse(fault.to_dict(), fault.status, {**(headers or {}), **again})
 
 
 async def unless_client_leaves(request: Request, work: Awaitable[T]) -> T:
@@ -152,9 +157,9 @@ def server_sent(event: Event | Fault) -> str:
 
 
 async def event_stream(request: Request, events: AsyncGenerator[Event, None], render: Render) -> StreamingResponse:
-    """A reply that streams events as they happen."""
-    first = await unless_client_leaves(request, anext(events))  # once the reply has begun, Starlette watches
-    news: asyncio.Queue[Event | Fault | None] = asyncio.Queue()
+    """A reply that streams events as they happen, and comments while none does. An error that comes before both is
+    raised."""
+    news: asyncio.Queue[Event | Exception | None] = asyncio.Queue()
 
     async def listen() -> None:
         try:
@@ -162,26 +167,38 @@ async def event_stream(request: Request, events: AsyncGenerator[Event, None], re
                 async for event in events:
                     news.put_nowait(event)
         except Exception as error:
-            news.put_nowait(to_fault(error))
+            news.put_nowait(error)
         news.put_nowait(None)
 
-    async def pieces() -> AsyncIterator[str]:
+    async def render_all() -> AsyncGenerator[str, None]:
         listening = asyncio.ensure_future(listen())  # it also closes the events: the client may leave
+        begun = False
         try:
-            yield render(first)
             while True:
                 try:
                     async with asyncio.timeout(_PING_SECONDS):
-                        piece = await news.get()
+                        event = await news.get()
                 except TimeoutError:
+                    begun = True
                     yield ": still at it\n\n"
                     continue
-                if piece is None:
+                if event is None:
                     return
-                yield render(piece)
+                if isinstance(event, Exception) and not begun:
+                    raise event
+                begun = True
+                yield render(to_fault(event) if isinstance(event, Exception) else event)
         finally:
             listening.cancel()
 
-    return StreamingResponse(
-        pieces(), media_type=EVENTS, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    )
+    pieces = render_all()
+    first = await unless_client_leaves(request, anext(pieces))  # once the reply has begun, Starlette watches
+
+    async def begun_pieces() -> AsyncIterator[str]:
+        async with aclosing(pieces):
+            yield first
+            async for piece in pieces:
+                yield piece
+
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(begun_pieces(), media_type=EVENTS, headers=headers)

@@ -279,6 +279,10 @@ async def coverage(body: AnswerToJudge, request: Request) -> CoverageReply:
     return await unless_client_leaves(request, ask())
 
 
+_MOST_COMPARED = 65_536
+_LONGEST_SENTENCE = 1_000  # characters of a passage's sentence that are sent: one may be all of the passage
+
+
 class CitedPassage(BaseModel):
     """A passage that an answer cites."""
 
@@ -292,6 +296,12 @@ class CitedAnswer(BaseModel):
     question: WholeText
     answer: str = Field(max_length=20_000)
     passages: list[CitedPassage] = Field(max_length=100)
+
+    @model_validator(mode="after")
+    def _check_length(self) -> Self:
+        if sum(len(passage.text) for passage in self.passages) > _MOST_COMPARED:
+            raise ValueError(f"the passages have {_MOST_COMPARED:,} characters at most, together")
+        return self
 
 
 class SupportedSentence(BaseModel):
@@ -313,5 +323,11 @@ async def support(body: CitedAnswer, request: Request) -> Supported:
     """Find the passage's sentence that supports each sentence of an answer, by shared words, without an LM call."""
     service: Service = request.app.state.service
     passages = [Passage(p.id, p.text) for p in body.passages]
-    sentences = await service.search(lambda: supporting_sentences(body.answer, passages, body.question))
-    return Supported(support=[SupportedSentence(**one._asdict()) for one in sentences])
+
+    def support() -> list[SupportedSentence]:
+        pairs = supporting_sentences(body.answer, passages, body.question)
+        return [
+            SupportedSentence(sentence=s, passage_id=id_, passage_sentence=p[:_LONGEST_SENTENCE]) for s, id_, p in pairs
+        ]
+
+    return Supported(support=await service.search(support, in_python=True))

@@ -27,10 +27,12 @@ _ERRORS = {
 }
 _OPEN = ("/healthz", "/readyz")
 _OF_ALL, _OF_KEYS, _OF_BODIES = {400, 421, 431, 500}, {401, 429}, {408, 413, 422}
-_RETRIED = (429, 502, 503)
+_OF_ERRORS = {429: ["Retry-After"], 502: ["Retry-After"], 503: ["Retry-After"], 504: ["X-Should-Retry"]}
 _HEADERS = {
     "X-Request-ID": ("The server's id of the request.", "string"),
     "Retry-After": ("Seconds after which to ask again.", "integer"),
+    "X-Should-Retry": ("`false`: the question would take as long again.", "string"),
+    "X-Typedrag-Turns-Read": ("How many of the earlier turns of a chat were read.", "string"),
     **dict.fromkeys(RATE_HEADERS, ("What the client may ask, where that is limited.", "string")),
 }
 _REF = "#/components/{}/{}".format
@@ -60,7 +62,7 @@ def complete_schema(document: dict[str, Any], *, keys: bool) -> None:
         "responses": {
             str(status): {
                 "description": about,
-                "headers": _headers("X-Request-ID", *(["Retry-After"] if status in _RETRIED else [])),
+                "headers": _headers("X-Request-ID", *_OF_ERRORS.get(status, [])),
                 "content": {"application/json": {"schema": {"$ref": _REF("schemas", "ErrorReply")}}},
             }
             for status, about in _ERRORS.items()
@@ -75,7 +77,8 @@ def complete_schema(document: dict[str, Any], *, keys: bool) -> None:
             has_key, found = path not in _OPEN, operation["responses"]
             operation["security"] = [*([] if keys else [{}]), {"bearer": []}, {"header": []}] if has_key else []
             for reply in found.values():
-                reply["headers"] = _headers("X-Request-ID", *(RATE_HEADERS if has_key else []))
+                more = ["X-Typedrag-Turns-Read"] if path in OPENAI_PATHS else []
+                reply["headers"] = _headers("X-Request-ID", *(RATE_HEADERS if has_key else []), *more)
                 if stream := reply.get("content", {}).get(EVENTS):
                     [json, _] = stream["itemSchema"]["properties"]["data"]["anyOf"]
                     schemas |= {**json["contentSchema"].pop("$defs", {}), **schemas}
