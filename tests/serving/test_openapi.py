@@ -54,8 +54,8 @@ def test_errors_of_questions_are_as_documented(sample_retriever):
 
 
 def test_the_server_s_own_paths_are_as_documented(tmp_path, sample_retriever):
-    feedback = tmp_path / "feedback.sqlite"
-    with lm_server() as lm, served(program(lm, "rag", sample_retriever), feedback=feedback) as server:
+    limits = {"feedback": tmp_path / "feedback.sqlite", "body_bytes": 65_536}
+    with lm_server() as lm, served(program(lm, "rag", sample_retriever), **limits) as server:
         for path in ("/v1/models", "/v1/program", "/healthz", "/readyz", "/metrics"):
             assert call(server, path, "GET").status_code == 200
         assert call(server, "/metrics", "GET", headers={"Accept": "application/openmetrics-text"}).status_code == 200
