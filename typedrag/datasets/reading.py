@@ -15,6 +15,7 @@ from typedrag.core.extras import require
 from typedrag.core.question_types import QuestionType, SubQuestionType
 from typedrag.files.text_files import (
     LONGEST_LINE,
+    open_table,
     open_text,
     parse_json,
     swallowed_rows_problem,
@@ -26,7 +27,7 @@ READABLE = ".jsonl, .csv, .tsv, .json (also .gz)"
 LONGEST_ID = 1_000
 _LONGEST_FILE = 1_000_000_000
 """Characters of a JSON file at most: it is read as a whole."""
-TABLES = {".csv": ",", ".tsv": "\t"}
+TABLES = (".csv", ".tsv")
 
 
 class Entry(NamedTuple):
@@ -153,7 +154,7 @@ def read_rows(path: Path, subset: str = "", *, kind: str = "") -> Iterator[Entry
     if kind in (".jsonl", ".ndjson"):
         rows = _read_json_lines(path)
     elif kind in TABLES:
-        rows = _read_table(path, TABLES[kind])
+        rows = _read_table(path)
     elif kind == ".json":
         rows = members(Entry(read_json(path), str(path)))
     else:
@@ -238,9 +239,9 @@ def decode(text: str, source: str, line: int = 0) -> Any:
         raise misfit(f"{source}, line {line or 1}", str(error)) from None
 
 
-def _read_table(path: Path, delimiter: str) -> Iterator[Entry]:
+def _read_table(path: Path) -> Iterator[Entry]:
     csv.field_size_limit(LONGEST_LINE)
-    with open_text(path) as lines:
+    with open_table(path) as (lines, delimiter):
         rows = csv.reader(usable_lines(lines, str(path)), delimiter=delimiter, strict=True)
         header: list[str] = []
         while True:
@@ -251,7 +252,7 @@ def _read_table(path: Path, delimiter: str) -> Iterator[Entry]:
                 raise misfit(place, str(error)) from None
             if cells is None:
                 return
-            if not cells:
+            if not cells or (not header and cells[0].lower().startswith("sep=")):
                 continue
             if not header:
                 header = cells
