@@ -82,8 +82,8 @@ class TextFormat(BaseModel):
     type: Literal["text"] = "text"
 
 
-class AskedOfModel(BaseModel):
-    """What can be asked in either of OpenAI's shapes."""
+class ModelRequest(BaseModel):
+    """The fields that requests of either of OpenAI's APIs have."""
 
     model: WholeText = Field(default="", description="A name of GET /v1/models; the first by default.")
     stream: bool | None = False
@@ -94,7 +94,7 @@ class AskedOfModel(BaseModel):
     )
 
 
-class ChatRequest(AskedOfModel):
+class ChatRequest(ModelRequest):
     """A chat; the user's last message is the question. Unknown fields are ignored."""
 
     messages: list[Message] = Field(
@@ -149,10 +149,10 @@ class Shape(ABC):
     itself. The answer begins at `_begun` of what is `_sent`.
     """
 
-    def __init__(self, request: Request, body: AskedOfModel) -> None:
+    def __init__(self, request: Request, body: ModelRequest) -> None:
         service: Service = request.app.state.service
-        asked = body.sources_in_text
-        self._sources = service.settings.sources_in_text if asked is None else asked
+        choice = body.sources_in_text
+        self._sources = service.settings.sources_in_text if choice is None else choice
         self.model, self.created = find_program(request, body.model).name, int(time.time())
         self._sent, self._begun = "", 0
         self._opened = self._from_knowledge = False
@@ -286,7 +286,7 @@ class TokenUsage(TypedDict):
 
 
 class Head(TypedDict):
-    """What a completion and its chunks have in common; the model is the program."""
+    """The fields that a completion and its chunks have in common; the model is the program."""
 
     id: str
     created: int
@@ -303,7 +303,7 @@ class ChatCompletion(Head):
 
 
 class Delta(TypedDict, total=False):
-    """What comes next of the message."""
+    """The next part of a message."""
 
     role: Literal["assistant"]
     content: str
@@ -311,7 +311,7 @@ class Delta(TypedDict, total=False):
 
 
 class ChunkChoice(TypedDict):
-    """What comes next of the answer, or why it ended."""
+    """The next part of an answer, or why it ended."""
 
     index: int
     delta: Delta
@@ -438,7 +438,7 @@ async def model(model: str, request: Request) -> Model:
 
 
 async def answer_chat(
-    request: Request, body: AskedOfModel, field: str, messages: list[Message], shape: Shape
+    request: Request, body: ModelRequest, field: str, messages: list[Message], shape: Shape
 ) -> Response:
     """Answer the last of the messages in a field of the body; a shape renders the answer or, if asked for, a stream."""
     service: Service = request.app.state.service

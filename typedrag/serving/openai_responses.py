@@ -15,9 +15,9 @@ from typedrag.core.records import Answer
 from typedrag.serving.openai import (
     MOST_MESSAGES,
     AboutAnswer,
-    AskedOfModel,
     Citation,
     Message,
+    ModelRequest,
     Shape,
     TextFormat,
     answer_chat,
@@ -54,7 +54,7 @@ def _as_messages(value: object) -> object:
     return [{"role": "user", "content": value}] if isinstance(value, str) else value
 
 
-class ResponseRequest(AskedOfModel):
+class ResponseRequest(ModelRequest):
     """A question, or a chat whose last message of the user is the question. What can't be done is refused; how an LM
     writes, such as `temperature`, is the server's, and ignored."""
 
@@ -102,14 +102,14 @@ class OutputMessage(TypedDict):
 
 
 class InputDetails(TypedDict):
-    """Of the tokens that were read."""
+    """A part of the tokens that were read."""
 
     cached_tokens: int
     cache_write_tokens: int
 
 
 class OutputDetails(TypedDict):
-    """Of the tokens that were written."""
+    """A part of the tokens that were written."""
 
     reasoning_tokens: int
 
@@ -125,20 +125,20 @@ class ResponseUsage(TypedDict):
 
 
 class ResponseError(TypedDict):
-    """Why there is no answer."""
+    """The error that left no answer."""
 
     code: Literal["server_error", "invalid_prompt"]
     message: str
 
 
 class IncompleteDetails(TypedDict):
-    """Why an answer is incomplete: the LM's reply was cut off."""
+    """The reason of an incomplete answer: the LM's reply was cut off."""
 
     reason: Literal["max_output_tokens"]
 
 
 class TextOptions(TypedDict):
-    """Of the text."""
+    """Settings of a text."""
 
     format: dict[Literal["type"], Literal["text"]]
 

@@ -19,7 +19,7 @@ from typedrag.serving.monitoring import request_line
 
 
 class ErrorDetails(TypedDict):
-    """What went wrong: a sentence for people, a code for programs, and the field that is wrong, if any."""
+    """An error: a sentence for people, a code for programs, and the field that is wrong, if any."""
 
     message: str
     type: Literal["invalid_request_error", "rate_limit_error", "server_error"]

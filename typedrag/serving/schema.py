@@ -74,19 +74,21 @@ def complete_schema(document: dict[str, Any], *, keys: bool) -> None:
     }
     for path, operations in document["paths"].items():
         for operation in operations.values():
-            has_key, found = path not in _OPEN, operation["responses"]
+            has_key, responses = path not in _OPEN, operation["responses"]
             operation["security"] = [*([] if keys else [{}]), {"bearer": []}, {"header": []}] if has_key else []
-            for reply in found.values():
+            for reply in responses.values():
                 more = ["X-Typedrag-Turns-Read"] if path in OPENAI_PATHS else []
                 reply["headers"] = _headers("X-Request-ID", *(RATE_HEADERS if has_key else []), *more)
                 if stream := reply.get("content", {}).get(EVENTS):
                     [json, _] = stream["itemSchema"]["properties"]["data"]["anyOf"]
                     schemas |= {**json["contentSchema"].pop("$defs", {}), **schemas}
             errors = _OF_ALL | (_OF_KEYS if has_key else set()) | (_OF_BODIES if "requestBody" in operation else set())
-            errors |= {int(status) for status, reply in found.items() if "content" not in reply and int(status) >= 400}
+            errors |= {
+                int(status) for status, reply in responses.items() if "content" not in reply and int(status) >= 400
+            }
             errors -= {422} if path in OPENAI_PATHS else set()
-            found.pop("422", None)
-            found |= {str(status): {"$ref": _REF("responses", status)} for status in sorted(errors)}
+            responses.pop("422", None)
+            responses |= {str(status): {"$ref": _REF("responses", status)} for status in sorted(errors)}
 
 
 def _headers(*names: str) -> dict[str, Any]:

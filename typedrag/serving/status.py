@@ -125,7 +125,7 @@ async def alive() -> dict[str, str]:
 
 
 class Parts(TypedDict):
-    """Whether questions can be answered, and what of each part."""
+    """The readiness for questions, and that of each part."""
 
     status: Literal["ready", "not_ready"]
     parts: dict[str, Literal["ok", "unavailable"]]
