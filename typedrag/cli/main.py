@@ -12,6 +12,7 @@ import click
 from typedrag import __version__
 from typedrag.cli.options import Commands, Table, read_environment
 from typedrag.cli.terminal import ExitCode, echo, log_to_stderr, report_errors
+from typedrag.core.proxies import bypass_proxies
 
 COMMANDS: Table = {
     "Answer": {
@@ -101,6 +102,7 @@ def cli(ctx: click.Context, verbose: bool, quiet: bool, no_color: bool) -> None:
     if no_color:
         os.environ["NO_COLOR"] = "1"  # which rich heeds
     log_to_stderr(verbose=verbose, quiet=quiet)
+    bypass_proxies()
     if ctx.invoked_subcommand is None:
         echo(WELCOME, nl=False)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import dspy
 
-from typedrag.core.errors import InputError
+from typedrag.core.errors import InputError, did_you_mean
 from typedrag.core.registry import check_options, entry_point_error, find_entry_points, load_entry_point
 from typedrag.datasets.reading import Entry, misfit
 from typedrag.text.words import question_key
@@ -256,7 +256,7 @@ def sources() -> list[Source]:
 
 def source_named(name: str) -> Source:
     if name not in _SOURCES and name not in (known := [source.name for source in sources()]):
-        raise InputError(f"no dataset is called '{name}'", f"Datasets: {', '.join(known)}")
+        raise InputError(f"no dataset is called '{name}'", f"{did_you_mean(name, known)}Datasets: {', '.join(known)}")
     return _SOURCES[name]
 
 

@@ -16,6 +16,7 @@ from typing_extensions import TypedDict
 
 from typedrag.core.call_context import use_context
 from typedrag.core.errors import LMUnavailable, first_line
+from typedrag.core.proxies import find_proxy
 from typedrag.core.redaction import without_keys
 from typedrag.retrieval import Retriever
 from typedrag.serving.admission import Admission
@@ -98,7 +99,8 @@ class ProgramFaults:
         lm, version = loaded.lm, (loaded.name, loaded.since)
         if address := lm.kwargs.get("api_base"):
             headers = {"Authorization": f"Bearer {lm.kwargs.get('api_key') or 'EMPTY'}"}
-            async with httpx.AsyncClient(timeout=_SECONDS) as client:
+            way = None if find_proxy(address) else httpx.AsyncHTTPTransport()
+            async with httpx.AsyncClient(transport=way, timeout=_SECONDS) as client:
                 reply = await client.get(f"{address.rstrip('/')}/models", headers=headers)
             if reply.is_server_error:  # a gateway may lack this path, or have it for others, and still answer
                 raise LMUnavailable(f"the LM's server replies with status {reply.status_code}")
