@@ -130,23 +130,29 @@ def write_documents(folder: Path) -> None:
     slides.save(str(folder / "slides.pptx"))
 
 
-def make_pdf(lines: list[tuple[int, int, str]], title: str = "") -> bytes:
-    """A PDF of one page with lines at places, in this order: objects, then the table of their offsets."""
-    content = f"BT /F1 10 Tf {' '.join(f'1 0 0 1 {x} {y} Tm ({text}) Tj' for x, y, text in lines)} ET"
+def make_pdf(*pages: list[tuple[int, int, str]], title: str = "") -> bytes:
+    """A PDF of pages with lines at places, in this order: objects, then the table of their offsets."""
     font = "/F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"
+    kids = " ".join(f"{4 + 2 * n} 0 R" for n in range(len(pages)))
     objects = [
         "<< /Type /Catalog /Pages 2 0 R >>",
-        "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
-        f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R /Resources << /Font << {font} >> >> >>",
-        f"<< /Length {len(content)} >>\nstream\n{content}\nendstream",
+        f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} /MediaBox [0 0 612 792]"
+        f" /Resources << /Font << {font} >> >> >>",
         f"<< /Title ({title}) >>",
     ]
+    for number, lines in enumerate(pages):
+        content = f"BT /F1 10 Tf {' '.join(f'1 0 0 1 {x} {y} Tm ({text}) Tj' for x, y, text in lines)} ET"
+        objects += [
+            f"<< /Type /Page /Parent 2 0 R /Contents {5 + 2 * number} 0 R >>",
+            f"<< /Length {len(content)} >>\nstream\n{content}\nendstream",
+        ]
     pdf, table = "%PDF-1.4\n", ""
     for number, body in enumerate(objects, 1):
         table += f"{len(pdf):010} 00000 n \n"
         pdf += f"{number} 0 obj\n{body}\nendobj\n"
-    trailer = f"trailer << /Size 6 /Root 1 0 R /Info 5 0 R >>\nstartxref\n{len(pdf)}\n%%EOF\n"
-    return f"{pdf}xref\n0 6\n0000000000 65535 f \n{table}{trailer}".encode()
+    size = len(objects) + 1
+    trailer = f"trailer << /Size {size} /Root 1 0 R /Info 3 0 R >>\nstartxref\n{len(pdf)}\n%%EOF\n"
+    return f"{pdf}xref\n0 {size}\n0000000000 65535 f \n{table}{trailer}".encode()
 
 
 def zip_files(path: Path, files: dict[str, str]) -> None:
