@@ -1,10 +1,12 @@
 """Measure the text that readers of documents keep, its order and the time: ours beside other libraries.
 
-    python benchmarks/documents.py write FOLDER
+    python -m benchmarks.documents write FOLDER
     python benchmarks/documents.py read FOLDER --reader typedrag
+    python -m benchmarks.documents kept FILE…
 
 The second command may run in an environment of its own, where `markitdown[all]`, `docling` or `kreuzberg` is
-installed: it needs nothing else.
+installed: it needs nothing else. The third compares the words of any files with those that a reader sees: in HTML pages
+and EPUB books by Chromium, in PDF files by Poppler's pdftotext, and in Office files by all runs of text that they hold.
 """
 
 import argparse
@@ -12,9 +14,14 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
 import time
+import unicodedata
+from collections import Counter
 from collections.abc import Callable
+from html import unescape
 from pathlib import Path
+from urllib.parse import unquote
 from zipfile import ZipFile
 
 LEFT = (
@@ -251,6 +258,76 @@ def read(folder: Path, reader: str) -> None:
     print(json.dumps({"reader": reader, "right": right, "of": checks, "seconds": round(seconds, 2), "MB": size}))
 
 
+SHOWN = """
+document.querySelectorAll('details').forEach(details => details.open = true);
+const mains = [...document.querySelectorAll('main, [role=main]')];
+const marked = mains.length ? mains : [...document.querySelectorAll('article')];
+const outer = marked.filter(element => !marked.some(other => other !== element && other.contains(element)));
+const shown = outer.length && !arguments[0] ? outer : [document.body || document.documentElement];
+return shown.map(element => element.innerText ?? element.textContent).join('\\n');
+"""
+"""What a reader sees of a page's content, with all that can be opened open."""
+RUNS = re.compile(r"<(?:w|a|m):t(?: [^>]*)?>([^<]*)</|<c:v>([^<]*)</|(</(?:w|a):p>|<w:tab/>|<(?:w|a):br/>|</w:tc>)")
+PARTS = re.compile(r"word/(?:document|footnotes|endnotes)\d*\.xml|ppt/(?:slides|notesSlides|charts)/[^/]+\.xml")
+
+
+def kept(files: list[Path]) -> None:
+    """Print a line of JSON for each file, and one for each kind: the share of words seen by a reader that are kept."""
+    from tests.browser import opened_browser
+    from typedrag.retrieval.index.documents import read_document
+
+    sums: dict[str, list[int]] = {}
+    with tempfile.TemporaryDirectory() as folder, opened_browser(Path(folder, "profile")) as browser:
+
+        def shown(page: Path, *, whole: bool = False) -> str:
+            browser.get(page.resolve().as_uri())
+            return str(browser.execute_script(SHOWN, whole))
+
+        def book(path: Path) -> str:
+            with ZipFile(path) as archive:
+                archive.extractall(unpacked := Path(folder, "book", path.stem))
+            package = next(unpacked.rglob("*.opf"))
+            text = package.read_text("utf-8")
+            items = [dict(re.findall(r'(\S+)="([^"]*)"', item)) for item in re.findall(r"<(?:opf:)?item\b[^>]*>", text)]
+            pages = {item["id"]: package.parent / unquote(item["href"]) for item in items}
+            spine = re.findall(r'<(?:opf:)?itemref\b[^>]*?idref="([^"]*)"', text)
+            return "\n".join(shown(pages[key], whole=True) for key in spine if "nav" not in key)
+
+        def office(path: Path) -> str:
+            with ZipFile(path) as archive:
+                parts = [archive.read(name).decode() for name in archive.namelist() if PARTS.fullmatch(name)]
+            return "".join(
+                unescape(m[1] or m[2] or "") + " " * bool(m[3] or m[2]) for m in RUNS.finditer("".join(parts))
+            )
+
+        for path in files:
+            kind = path.suffix.lower()
+            if kind == ".pdf":
+                command = ["pdftotext", "-enc", "UTF-8", str(path), "-"]
+                seen = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            else:
+                seen = {".epub": book, ".docx": office, ".pptx": office}.get(kind, shown)(path)
+            words, ours = _words(seen), _words(_typedrag(path))
+            if kind == ".pdf":  # running heads are left out by name
+                for part in read_document(path).left_out:
+                    for word in _words(part.text).elements():
+                        ours[word] += part.size // len("".join(part.text.split()))
+            lost = words - ours
+            sums[kind] = [
+                a + b for a, b in zip(sums.get(kind, [0, 0, 0]), (1, words.total(), lost.total()), strict=True)
+            ]
+            share = round(1 - lost.total() / max(1, words.total()), 4)
+            print(json.dumps({"file": path.name, "kept": share, "words": words.total(), "lost": lost.most_common(5)}))
+    for kind, (number, total, lost_words) in sums.items():
+        print(json.dumps({"kind": kind, "files": number, "words": total, "kept": round(1 - lost_words / total, 4)}))
+
+
+def _words(text: str) -> Counter[str]:
+    """The words of a text, joined where a line's end parts them; scripts without spaces by letters."""
+    text = re.sub("[\u00ad\ufffe\x02]\\s*", "", unicodedata.normalize("NFKC", text).lower())
+    return Counter(re.findall(r"[a-z0-9à-ÿ]+|\w", re.sub(r"(?<=\w)-\s*\n\s*(?=\w)", "", text).replace("-", "")))
+
+
 def _failed(text: str, expected: dict[str, list[str]]) -> list[str]:
     failed, place = [], 0
     for words in expected.get("in_order", ()):
@@ -267,8 +344,14 @@ def _failed(text: str, expected: dict[str, list[str]]) -> list[str]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["write", "read"])
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("command", choices=["write", "read", "kept"])
+    parser.add_argument("paths", type=Path, nargs="+")
     parser.add_argument("--reader", choices=READERS, default="typedrag")
     arguments = parser.parse_args()
-    write_documents(arguments.folder) if arguments.command == "write" else read(arguments.folder, arguments.reader)
+    match arguments.command:
+        case "write":
+            write_documents(arguments.paths[0])
+        case "read":
+            read(arguments.paths[0], arguments.reader)
+        case _:
+            kept(arguments.paths)

@@ -126,3 +126,35 @@ def test_a_stream_that_is_always_cut_off_ends_in_an_error(monkeypatch):
     monkeypatch.setattr("typedrag.lms.client.RETRIES", 1)
     with lm_server(cut=(9, 3)) as server, use_lm(lm_at(server, num_retries=1)), pytest.raises(CallFailed):
         asyncio.run(events_of("Why?"))
+
+
+# servers that do not stream
+
+
+def refuses(word: str):
+    """A server that refuses requests with a field, as FastAPI says it."""
+    fault = {"detail": [{"loc": ["body", word], "msg": "extra fields not permitted", "type": "value_error.extra"}]}
+    return lambda call: (422, fault) if word in call.request else {"answer": words(40)}
+
+
+@pytest.mark.parametrize(
+    "settings", [{"streams": False}, {"reply": refuses("stream")}, {"reply": refuses("stream_options")}]
+)
+def test_an_answer_comes_from_a_server_that_does_not_stream(settings):
+    with lm_server(**{"reply": lambda call: {"answer": words(40)}, **settings}) as server:
+        lm = lm_at(server)
+        with use_lm(lm):
+            first, second = asyncio.run(events_of("Why?")), asyncio.run(events_of("How?"))
+        assert [events[-1].answer.answer for events in (first, second)] == [words(40)] * 2
+        assert ["stream" in call.request for call in server.calls] == [True, False, False]
+
+
+def test_streamify_works():
+    async def values() -> list:
+        return [value async for value in dspy.streamify(DirectLM())(question="Why?")]
+
+    with lm_server(reply=lambda call: {"answer": words(40)}) as server, use_lm(lm_at(server)):
+        *chunks, prediction = asyncio.run(values())
+        assert len(server.calls) == 1
+    assert words(40) in "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    assert (prediction.answer, prediction.usage.prompt_tokens) == (words(40), 100)

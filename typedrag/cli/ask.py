@@ -48,7 +48,7 @@ FIELDS = options.field_options(
     "programs.reranker", "programs.retriever",
     ("lm.spec --lm", options.LM_HELP),
     ("lm.api_base", "Address of an OpenAI-compatible server. For vllm, default: TYPEDRAG_API_BASE."),
-    "lm.temperature", "lm.max_tokens", "calls_in_flight", "executor", "workers",
+    "lm.temperature", "lm.max_tokens", "lm.adapter", "calls_in_flight", "executor", "workers",
 )  # fmt: skip
 CAPS = options.field_options(SpendingCaps, *options.CAPS, under="caps")
 
@@ -137,7 +137,7 @@ def command(
     types = {q.id: q.question_type for q in questions if q.question_type}
     settings = {
         **parts.answer_settings(configured),
-        "lm settings": options.chosen(temperature=lm.temperature, top_p=lm.top_p, max_tokens=lm.max_tokens),
+        "lm settings": lm.model_dump(include={"temperature", "top_p", "max_tokens", "adapter"}, exclude_none=True),
         **({"question types": types} if types else {}),
     }
     calls = values["calls_in_flight"] or CALLS_IN_FLIGHT

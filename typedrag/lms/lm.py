@@ -19,6 +19,7 @@ from dspy import lm15
 
 from typedrag.core.call_context import call_context
 from typedrag.core.errors import InputError, LMUnavailable
+from typedrag.core.proxies import bypass_proxies
 from typedrag.files.text_files import hash_files
 from typedrag.lms import in_process, models, vllm
 from typedrag.lms.adapter import ChatAdapter, JSONAdapter, SchemaAdapter
@@ -76,7 +77,7 @@ def open_lm(
             get it.
     """
     set_user_store()
-    vllm.bypass_proxies()
+    bypass_proxies()
     read_prices()  # refused before a call that would be charged by them
     try:
         spec = spec or default_spec()

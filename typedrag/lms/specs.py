@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from typedrag.core.errors import InputError
+from typedrag.core.errors import InputError, did_you_mean
 from typedrag.files.text_files import hash_files
 
 DEFAULT_SPEC = "embedded"
@@ -95,4 +95,4 @@ def check_spec(spec: str) -> None:
     if kind in KINDS:
         VLLMSpec.parse(spec)
     elif kind != "embedded" and "/" not in spec:
-        raise InputError(f"'{spec}' is no LM spec", f"Write one of: {FORMS}")
+        raise InputError(f"'{spec}' is no LM spec", f"{did_you_mean(kind, ('embedded', *KINDS))}Write one of: {FORMS}")
