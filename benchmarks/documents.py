@@ -2,7 +2,7 @@
 
     python -m benchmarks.documents write FOLDER
     python benchmarks/documents.py read FOLDER --reader typedrag
-    python -m benchmarks.documents kept FILE…
+    python -m benchmarks.documents compare FILE…
 
 The second command may run in an environment of its own, where `markitdown[all]`, `docling` or `kreuzberg` is
 installed: it needs nothing else. The third compares the words of any files with those that a reader sees: in HTML pages
@@ -267,13 +267,14 @@ const shown = outer.length && !arguments[0] ? outer : [document.body || document
 return shown.map(element => element.innerText ?? element.textContent).join('\\n');
 """
 """What a reader sees of a page's content, with all that can be opened open."""
-RUNS = re.compile(r"<(?:w|a|m):t(?: [^>]*)?>([^<]*)</|<c:v>([^<]*)</|(</(?:w|a):p>|<w:tab/>|<(?:w|a):br/>|</w:tc>)")
+RUNS = re.compile(r"<(?:w|a|m):t(?: [^>]*)?>([^<]*)</|<c:v>([^<]*)</|(</(?:w|a):p>|<w:tab/>|<(?:w|a):br\b|</w:tc>)")
+NUMBER_OF_SLIDE = re.compile(r'<a:fld [^>]*type="slidenum".*?</a:fld>', re.DOTALL)
 PARTS = re.compile(r"word/(?:document|footnotes|endnotes)\d*\.xml|ppt/(?:slides|notesSlides|charts)/[^/]+\.xml")
 
 
-def kept(files: list[Path]) -> None:
+def compare(files: list[Path]) -> None:
     """Print a line of JSON for each file, and one for each kind: the share of words seen by a reader that are kept."""
-    from tests.browser import opened_browser
+    from tests.browser import opened_browser, wait_for
     from typedrag.retrieval.index.documents import read_document
 
     sums: dict[str, list[int]] = {}
@@ -281,6 +282,7 @@ def kept(files: list[Path]) -> None:
 
         def shown(page: Path, *, whole: bool = False) -> str:
             browser.get(page.resolve().as_uri())
+            wait_for(browser, lambda: browser.execute_script("return document.readyState") == "complete")
             return str(browser.execute_script(SHOWN, whole))
 
         def book(path: Path) -> str:
@@ -296,6 +298,7 @@ def kept(files: list[Path]) -> None:
         def office(path: Path) -> str:
             with ZipFile(path) as archive:
                 parts = [archive.read(name).decode() for name in archive.namelist() if PARTS.fullmatch(name)]
+            parts = [NUMBER_OF_SLIDE.sub("", part) for part in parts]
             return "".join(
                 unescape(m[1] or m[2] or "") + " " * bool(m[3] or m[2]) for m in RUNS.finditer("".join(parts))
             )
@@ -304,10 +307,10 @@ def kept(files: list[Path]) -> None:
             kind = path.suffix.lower()
             if kind == ".pdf":
                 command = ["pdftotext", "-enc", "UTF-8", str(path), "-"]
-                seen = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+                reader_text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
             else:
-                seen = {".epub": book, ".docx": office, ".pptx": office}.get(kind, shown)(path)
-            words, ours = _words(seen), _words(_typedrag(path))
+                reader_text = {".epub": book, ".docx": office, ".pptx": office}.get(kind, shown)(path)
+            words, ours = _words(reader_text), _words(_typedrag(path))
             if kind == ".pdf":  # running heads are left out by name
                 for part in read_document(path).left_out:
                     for word in _words(part.text).elements():
@@ -344,7 +347,7 @@ def _failed(text: str, expected: dict[str, list[str]]) -> list[str]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["write", "read", "kept"])
+    parser.add_argument("command", choices=["write", "read", "compare"])
     parser.add_argument("paths", type=Path, nargs="+")
     parser.add_argument("--reader", choices=READERS, default="typedrag")
     arguments = parser.parse_args()
@@ -354,4 +357,4 @@ if __name__ == "__main__":
         case "read":
             read(arguments.paths[0], arguments.reader)
         case _:
-            kept(arguments.paths)
+            compare(arguments.paths)

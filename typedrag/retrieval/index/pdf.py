@@ -63,7 +63,7 @@ def _take_heads(pages: Sequence[list[str]]) -> Counter[str]:
     least = max(2, min(3, len(pages)))
     # heads may be of even pages or of a chapter alone
     running = {s for s, on in places.items() if len(on) >= least and 2 * len(on) > max(on) - min(on)}
-    taken, before = Counter[str](), ""
+    removed, before = Counter[str](), ""
     for number, texts in enumerate(pages if running else []):
         for place, text in enumerate(texts):
             lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -73,13 +73,13 @@ def _take_heads(pages: Sequence[list[str]]) -> Counter[str]:
             end = len(lines) - next((n for n in range(rest) if not are_running[-1 - n]), rest)
             heads, feet = lines[:top], lines[end:]
             is_last = number == len(pages) - 1 and place == len(texts) - 1
-            first = [h for h in heads if h in running and h not in taken and (not before or _ENDED.search(before))]
+            first = [h for h in heads if h in running and h not in removed and (not before or _ENDED.search(before))]
             last = [foot for foot in feet if is_last and foot in running]
-            taken.update([*heads, *feet])
-            taken.subtract([*first, *last])
+            removed.update([*heads, *feet])
+            removed.subtract([*first, *last])
             texts[place] = "\n".join([*first, *lines[top:end], *last])
             before = texts[place] or before
-    return +taken
+    return +removed
 
 
 def _shapes(line: str, page: int) -> Iterator[str]:
