@@ -9,10 +9,21 @@ import dspy
 from pydantic import BeforeValidator, model_validator
 
 from typedrag.core.errors import InputError
-from typedrag.core.records import Reference, SubQuestion
+from typedrag.core.records import Nugget, Reference, SubQuestion
 from typedrag.datasets import reading
-from typedrag.datasets.dataset import Dataset, build_dataset, example, make_id
-from typedrag.datasets.reading import Entry, Id, Layout, ReferenceRow, SubQuestionRow, Text, TypeName, listed, parse
+from typedrag.datasets.dataset import Dataset, build_dataset, example, make_id, question_group
+from typedrag.datasets.reading import (
+    Entry,
+    Id,
+    Layout,
+    NuggetRow,
+    ReferenceRow,
+    SubQuestionRow,
+    Text,
+    TypeName,
+    listed,
+    parse,
+)
 from typedrag.files.text_files import parse_json
 
 
@@ -34,6 +45,7 @@ class _Row(Layout):
     answers: Annotated[list[Text], BeforeValidator(_listed)] | None = None
     passage_ids: Annotated[list[Id], BeforeValidator(_listed)] | None = None
     sub_questions: Annotated[list[SubQuestionRow], BeforeValidator(_listed)] | None = None
+    nuggets: Annotated[list[NuggetRow], BeforeValidator(_listed)] | None = None
     aspects: Annotated[list[Text], BeforeValidator(_listed)] | None = None
     sub_answers: Annotated[list[Text], BeforeValidator(_listed)] | None = None
 
@@ -52,9 +64,10 @@ def load_file(path: Path | None = None, fields: Mapping[str, str] | None = None,
     """Read the questions of a user's own file.
 
     `references` may be objects with `text` and `label`, or texts, best first, which are labelled
-    downwards to 0. `aspects` are the sub-aspects of a broad question, and `sub_answers` the answers to them, in
-    the same order (RichRAG, section 3.1). In CSV and TSV files a list is written as JSON, or as its only member.
-    A row without an id gets one from its question; an empty cell counts as none.
+    downwards to 0. `nuggets` have a `text`, and are vital unless their `vital` is false. `aspects` are the
+    sub-aspects of a broad question, and `sub_answers` the answers to them, in the same order (RichRAG,
+    section 3.1). In CSV and TSV files a list is written as JSON, or as its only member. A row without an
+    id gets one from its question; an empty cell counts as none.
 
     Args:
         path: A .jsonl, .csv, .tsv or .json file, also gzipped.
@@ -91,6 +104,7 @@ def load_file(path: Path | None = None, fields: Mapping[str, str] | None = None,
             "answers": reading.all_listed(row.answers or ()),
             "passage_ids": tuple(row.passage_ids or ()),
             "sub_questions": tuple(SubQuestion(s.text, s.type) for s in row.sub_questions or ()),
+            "nuggets": tuple(Nugget(n.text, n.vital, n.wordings) for n in row.nuggets or ()),
             "aspects": tuple(row.aspects or ()),
             "sub_answers": tuple(row.sub_answers or ()),
         }
@@ -105,6 +119,21 @@ def load_file(path: Path | None = None, fields: Mapping[str, str] | None = None,
         return dataset
     subsets = reading.choose_subsets(sorted({e.subset for e in dataset.examples if "subset" in e}), subset)
     return replace(dataset, examples=tuple(e for e in dataset.examples if e.get("subset") in subsets))
+
+
+def read_nuggets(path: Path) -> dict[str, tuple[Nugget, ...]]:
+    """The nuggets in a file of questions, by `question_group`."""
+    nuggets = {question_group(e): e.nuggets for e in load_file(path).examples if e.get("nuggets")}
+    if not nuggets:
+        raise InputError(f"{path} has no question with nuggets", "Make it: typedrag datasets build nuggets")
+    return nuggets
+
+
+def with_nuggets(dataset: Dataset, path: Path) -> Dataset:
+    """The dataset with the nuggets that a file has for its questions."""
+    nuggets = read_nuggets(path)
+    examples = (e.copy(nuggets=nuggets.get(question_group(e), ())) for e in dataset.examples)
+    return replace(dataset, examples=tuple(examples))
 
 
 def field_mapping(pairs: Iterable[str]) -> dict[str, str]:
