@@ -113,8 +113,8 @@ def write_documents(folder: Path) -> None:
         (folder / f"{name}.pdf").write_bytes(make_pdf(lines))
     (folder / "page.html").write_text(HTML)
     (folder / "page.md").write_text(MARKDOWN)
-    _zip(folder / "word.docx", _word())
-    _zip(folder / "book.epub", _book())
+    zip_files(folder / "word.docx", make_word())
+    zip_files(folder / "book.epub", make_book())
 
     slides = Presentation()
     slide = slides.slides.add_slide(slides.slide_layouts[1])
@@ -149,13 +149,13 @@ def make_pdf(lines: list[tuple[int, int, str]], title: str = "") -> bytes:
     return f"{pdf}xref\n0 6\n0000000000 65535 f \n{table}{trailer}".encode()
 
 
-def _zip(path: Path, files: dict[str, str]) -> None:
+def zip_files(path: Path, files: dict[str, str]) -> None:
     with ZipFile(path, "w") as archive:
         for name, text in files.items():
             archive.writestr(name, text)
 
 
-def _word() -> dict[str, str]:
+def make_word() -> dict[str, str]:
     word, package = "schemas.openxmlformats.org/wordprocessingml/2006/main", "schemas.openxmlformats.org/package/2006"
     main = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
     relation = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument"
@@ -175,7 +175,7 @@ def _word() -> dict[str, str]:
     }
 
 
-def _book() -> dict[str, str]:
+def make_book() -> dict[str, str]:
     return {
         "mimetype": "application/epub+zip",
         "META-INF/container.xml": '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container" version="1.0">'

@@ -7,9 +7,11 @@ dataset, file and index (--on NAME FILE INDEX). A passage is good
  - in other sets, such as Wiki-NFQA, if it holds a gold answer of two words or more; only questions with a good passage
  count. This label is crude: a passage may hold an answer by chance, as is mostly so with one word.
 
-With --off NAME FILE INDEX the index is another collection's, so that no passage is good. AUC is that of the
-probability; the intervals are over questions. ANTIQUE's questions are those of its test split, since --train first
-fits the weights of `score` on its train split, to the first ten passages of BM25 and of the dense part.
+With --off NAME FILE INDEX the index is another collection's, so that no passage is good; with --without NAME FILE
+INDEX it is the question's own, less the passages that people labelled for it, which is harder: other passages are on
+its topic. A gate should let something pass on the first and nothing on these two. AUC is that of the probability; the
+intervals are over questions. ANTIQUE's questions are those of its test split, since --train first fits the weights of
+`score` on its train split, to the first ten passages of BM25 and of the dense part.
 
     python -m benchmarks.relevance_filter --on antique ANTIQUE.json INDEX --on wiki-nfqa FOLDER INDEX
     python -m benchmarks.relevance_filter --on antique ANTIQUE.json INDEX --gates lm cascade --limit 40 --lm vllm:qwen
@@ -40,6 +42,8 @@ from typedrag.retrieval.local_models import LogisticModel
 from typedrag.retrieval.relevance_filter import WEIGHTS, Features, build_relevance_filter, compute_features
 
 TRAINING_DEPTH = 10
+LABELLED = 300
+"""More passages than people labelled for a question."""
 CUTOFF = 0.4
 COSINE = 0.4
 NO_USAGE = Usage()
@@ -78,20 +82,25 @@ def found_for(
     depth: int,
     *,
     off: bool = False,
-    labelled_alone: bool = False,
+    labelled: bool | None = None,
 ) -> list[Found]:
-    """The passages found for questions that have a good one; for all questions if the collection is another's."""
-    rankings = open_retriever(retriever, index).search([e.question for e in examples], depth)
-    if labelled_alone:
+    """The passages found for questions that have a good one; for all questions if the collection is another's.
+
+    `labelled` keeps those that people labelled for the question, or those that they did not.
+    """
+    deeper = LABELLED if labelled is False else 0
+    rankings = open_retriever(retriever, index).search([e.question for e in examples], depth + deeper)
+    if labelled is not None:
         texts = [{" ".join(r.text.split()) for r in e.references} for e in examples]
-        rankings = [[p for p in r if " ".join(p.text.split()) in of] for r, of in zip(rankings, texts, strict=True)]
+        ranked = zip(rankings, texts, strict=True)
+        rankings = [[p for p in r if (" ".join(p.text.split()) in of) is labelled][:depth] for r, of in ranked]
     pools = [
         Found(e.question, ranking, [not off and is_good(e, p) for p in ranking])
         for e, ranking in zip(examples, rankings, strict=True)
         if ranking
     ]
-    labelled = off or all("passage_ids" in e for e in examples)
-    return [f for f in pools if labelled or any(f.good)]
+    counts = off or all("passage_ids" in e for e in examples)
+    return [f for f in pools if counts or any(f.good)]
 
 
 def is_good(example: dspy.Example, passage: Passage) -> bool:
@@ -197,6 +206,7 @@ def main() -> None:
     triple: dict[str, Any] = {"nargs": 3, "action": "append", "default": [], "metavar": ("NAME", "FILE", "INDEX")}
     parser.add_argument("--on", help="a set on the collection that it belongs to", **triple)
     parser.add_argument("--off", help="a set on a collection that holds none of its answers", **triple)
+    parser.add_argument("--without", help="a set on its collection without the passages labelled for it", **triple)
     parser.add_argument("--train", nargs=2, type=Path, metavar=("ANTIQUE", "INDEX"), help="fit the weights of score")
     parser.add_argument("--gates", nargs="*", default=["score"], metavar="SPEC", help="see the option relevance")
     parser.add_argument("--threshold", type=float, help="the option relevance_threshold")
@@ -215,7 +225,8 @@ def main() -> None:
         train(*arguments.train)
     threshold = {} if arguments.threshold is None else {"relevance_threshold": arguments.threshold}
     options = Options(passage_words=arguments.words, **threshold)
-    for (name, file, index), off in [*((on, False) for on in arguments.on), *((away, True) for away in arguments.off)]:
+    sets = [(kind, *one) for kind in ("on", "off", "without") for one in getattr(arguments, kind)]
+    for kind, name, file, index in sets:
         dataset = load_dataset(name, None if name == "sample" else Path(file))
         examples = dataset.split("test") if name == "antique" else dataset.examples
         drawn = sorted(examples, key=lambda e: text_hash(e.id))
@@ -224,14 +235,14 @@ def main() -> None:
             Path(index),
             arguments.retriever,
             arguments.depth,
-            off=off,
-            labelled_alone=arguments.labelled_alone,
+            off=kind != "on",
+            labelled=False if kind == "without" else arguments.labelled_alone or None,
         )[: arguments.limit]
         asks = any(spec.startswith(("lm", "cascade")) for spec in arguments.gates)
         with lm_of(arguments) if asks else nullcontext():
             rows = [*baselines(pools), *(judged(spec, pools, options, arguments.threads) for spec in arguments.gates)]
-        where = "a collection without its answers" if off else "its collection"
-        print_table(f"{name} on {where}, {arguments.retriever}", pools, rows)
+        where = {"on": "its collection", "off": "another collection", "without": "its collection without its answers"}
+        print_table(f"{name} on {where[kind]}, {arguments.retriever}", pools, rows)
 
 
 if __name__ == "__main__":

@@ -16,15 +16,15 @@ and p99; seconds to the first event, which is the whole answer where nothing str
 those of the program alone in as many threads; memory, and what of it a client takes that waits; statuses.
 
     python -m benchmarks.serving --clients 1 16 64 256 1024 --hayhooks HAY/bin/python
-    python -m benchmarks.serving --soak 600
-    python -m benchmarks.serving --misbehaving --clients 32
+    python -m benchmarks.serving --minutes 30
+    python -m benchmarks.serving --misbehaving --clients 64
+    python -m benchmarks.serving --bursts
 """
 
 import argparse
 import asyncio
 import contextvars
 import itertools
-import json
 import os
 import resource
 import socket
@@ -35,7 +35,7 @@ import tempfile
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -43,7 +43,7 @@ from functools import cache
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import aiohttp
 import dspy
@@ -65,12 +65,18 @@ QUESTION = "Why does homemade bread turn out dense and heavy, in the words of ba
 LEAST = 0.9
 MOST_CPU = 1.3
 MOST_ANNOYED = 1.2
+MOST_SILENT = 0.5
 STARTS_SECONDS = 120
 WARM_SECONDS = 10.0
 """Until Java has compiled what a search runs through."""
+_KEY = "tr-a-key-of-the-benchmark"
 _ONE_AND_A_HALF = (
     b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
     b"POST /v1/answer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n"
+)
+_SLOW_BODY = (
+    b"POST /v1/answer HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b"Authorization: Bearer %b\r\nContent-Length: 50000\r\n\r\n" % _KEY.encode()
 )
 
 
@@ -187,7 +193,37 @@ class Running:
 
     def ask(self, clients: int, seconds: float, delay: float = 0.0, *, events: bool = False) -> Load:
         """Ask for this many seconds, for answers or for events; the clients begin within the delay."""
-        return asyncio.run(self._ask(clients, seconds, delay, {"Accept": "text/event-stream"} if events else {}))
+        headers = {"Authorization": f"Bearer {_KEY}", **({"Accept": "text/event-stream"} if events else {})}
+        return asyncio.run(self._ask(clients, seconds, delay, headers))
+
+    def send_at_once(self, path: str, bodies: Sequence[object], headers: Mapping[str, str]) -> tuple[float, float]:
+        """The seconds until all requests are answered, and the slowest reply of `/healthz` meanwhile."""
+
+        async def send() -> tuple[float, float]:
+            slowest = 0.0
+
+            async def look() -> None:
+                nonlocal slowest
+                while True:
+                    begun = time.monotonic()
+                    async with session.get(urljoin(self.url, "/healthz")) as reply:
+                        await reply.read()
+                    slowest = max(slowest, time.monotonic() - begun)
+                    await asyncio.sleep(0.02)
+
+            async def post(body: object) -> None:
+                async with session.post(urljoin(self.url, path), json=body, headers=headers) as reply:
+                    text = await reply.text()
+                    assert reply.status == 200 and '"isError":true' not in text, f"{reply.status} {text[:200]}"
+
+            async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+                begun, looking = time.monotonic(), asyncio.create_task(look())
+                await asyncio.gather(*map(post, bodies))
+                seconds = time.monotonic() - begun
+                looking.cancel()
+            return seconds, slowest
+
+        return asyncio.run(send())
 
     async def _ask(self, clients: int, seconds: float, delay: float, headers: dict[str, str]) -> Load:
         load, begun, cpu = Load(), time.monotonic(), self.cpu()
@@ -253,38 +289,35 @@ def running(system: System, folder: Path) -> Iterator[Running]:
 
 @contextmanager
 def misbehaving(server: Running) -> Iterator[None]:
-    """Three clients at another address within: one leaves requests half sent, one asks by large batches without an end,
-    and one takes nothing of the replies that it asks for."""
+    """Three clients at another address within: one sends bodies byte by byte, one leaves requests half sent behind
+    whole ones, and one tries keys without an end."""
     url, over = urlsplit(server.url), threading.Event()
     here = ("127.0.0.2", 0)
 
     def connect() -> socket.socket:
         return socket.create_connection((str(url.hostname), url.port or 80), source_address=here, timeout=10)
 
-    def leave_half() -> None:
+    def leave_open(head: bytes, more: bytes) -> None:
         sockets: deque[socket.socket] = deque()
         while not over.wait(0.02):
             sockets.append(connect())
-            sockets[-1].sendall(_ONE_AND_A_HALF)
+            sockets[-1].sendall(head)
+            for other in sockets if more else ():
+                with suppress(OSError):  # the server has closed it
+                    other.sendall(more)
             if len(sockets) > 200:
                 sockets.popleft().close()
 
-    def ask_batches() -> None:
+    def try_keys() -> None:
         connection = HTTPConnection(str(url.hostname), url.port, source_address=here, timeout=120)
         numbers = itertools.count()
         while not over.is_set():
-            body = json.dumps({"questions": [QUESTION.format(f"in batches {next(numbers)}") for _ in range(32)]})
-            connection.request("POST", "/v1/answer/batch", body, {"Content-Type": "application/json"})
+            connection.request("GET", "/v1/models", headers={"Authorization": f"Bearer tr-{next(numbers)}"})
             connection.getresponse().read()
 
-    def take_nothing() -> None:
-        while not over.is_set():
-            with connect() as connection, suppress(OSError):
-                connection.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200)
-                over.wait(3)
-
     with ThreadPoolExecutor(3) as pool:
-        clients = [pool.submit(client) for client in (leave_half, ask_batches, take_nothing)]
+        slow = pool.submit(leave_open, _SLOW_BODY, b" ")
+        clients = [slow, pool.submit(leave_open, _ONE_AND_A_HALF, b""), pool.submit(try_keys)]
         try:
             yield
         finally:
@@ -386,25 +419,48 @@ def measure(system: System, folder: Path, clients: Sequence[int], seconds: float
 
 def annoy(folder: Path, clients: int, seconds: float, delay: float) -> list[Claim]:
     """Ask `typedrag serve` without and with clients that misbehave, and compare the 99th percentiles."""
+    os.environ["TYPEDRAG_CLIENT_KEYS"] = f"benchmark={_KEY}"
     with running(SYSTEMS["typedrag"], folder) as server:
         server.ask(clients, WARM_SECONDS)
         alone = server.ask(clients, seconds, delay)
         with misbehaving(server):
             annoyed = server.ask(clients, seconds, delay)
     print(f"alone {dict(alone.statuses)}, beside others {dict(annoyed.statuses)}", flush=True)
+    del os.environ["TYPEDRAG_CLIENT_KEYS"]
     return [
         Claim("p99 beside clients that misbehave", annoyed.quantile(99), alone.quantile(99), "s", most=MOST_ANNOYED)
     ]
 
 
+def burst(folder: Path) -> list[Claim]:
+    """Send `typedrag serve` much at once that asks no LM, and look how long it answers nothing else."""
+    answer = " ".join(f"Ab{n} cd." for n in range(1_500))
+    passages = [{"id": "a", "text": " ".join(f"Ab{n} cd." for n in range(4_000))}]
+    supports = [{"question": f"Why {n}?", "answer": answer, "passages": passages} for n in range(24)]
+    calls = [{"name": "search", "arguments": {"query": QUESTION.format(n), "k": 50}} for n in range(200)]
+    searches = [{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params} for params in calls]
+    accept = {"Accept": "application/json, text/event-stream"}
+    claims = []
+    with running(SYSTEMS["typedrag"], folder) as server:
+        server.ask(16, WARM_SECONDS)
+        for path, bodies in (("/v1/support", supports), ("/mcp", searches)):
+            seconds, slowest = server.send_at_once(path, bodies, accept)
+            print(f"{len(bodies)} × {path} at once: {seconds:.2f} s", flush=True)
+            claims.append(Claim(f"/healthz beside {len(bodies)} × {path}", slowest, 1.0, "s", most=MOST_SILENT))
+    return claims
+
+
 def soak(folder: Path, seconds: float) -> list[Claim]:
     """Ask `typedrag serve` for long, and compare its memory at the end with that after a sixth of the time."""
     with running(SYSTEMS["typedrag"], folder) as server:
+        start = server.megabytes()
         server.ask(32, seconds / 6)
-        before = server.megabytes()
+        warm = server.megabytes()
         load = server.ask(32, seconds * 5 / 6)
+        end = server.megabytes()
         print(f"{len(load.seconds)} questions, {dict(load.statuses)}", flush=True)
-        return [Claim("memory after the soak", server.megabytes(), before, "MB", most=1.1)]
+        print(f"memory: {start:.0f} MB at the start, {warm:.0f} MB warm, {end:.0f} MB at the end", flush=True)
+        return [Claim("memory after the soak", end, warm, "MB", most=1.1)]
 
 
 def main() -> None:
@@ -414,7 +470,8 @@ def main() -> None:
     parser.add_argument("--hayhooks", type=Path, metavar="PYTHON", help="that has hayhooks and haystack-ai")
     parser.add_argument("--seconds", type=float, default=10.0, help="for each row")
     parser.add_argument("--delay", type=float, default=1.0, help="of the stub, for each call")
-    parser.add_argument("--soak", type=float, metavar="SECONDS", help="ask for so long instead")
+    parser.add_argument("--minutes", type=float, help="ask for so long instead, and look at memory")
+    parser.add_argument("--bursts", action="store_true", help="send much at once that asks no LM instead")
     parser.add_argument("--misbehaving", action="store_true", help="ask beside clients that misbehave instead")
     parser.add_argument("--asyncify", type=int, metavar="PORT", help=argparse.SUPPRESS)
     parser.add_argument("--check", action="store_true", help="exit with 1 if a goal is missed")
@@ -435,8 +492,10 @@ def main() -> None:
         }
         most_files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]  # a client is one here and two in the server
         resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
-        if arguments.soak:
-            sys.exit(report(soak(folder, arguments.soak), check=arguments.check))
+        if arguments.minutes:
+            sys.exit(report(soak(folder, 60 * arguments.minutes), check=arguments.check))
+        if arguments.bursts:
+            sys.exit(report(burst(folder), check=arguments.check))
         if arguments.misbehaving:
             claims = annoy(folder, max(arguments.clients), arguments.seconds, arguments.delay)
             sys.exit(report(claims, check=arguments.check))

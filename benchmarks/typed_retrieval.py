@@ -1,18 +1,21 @@
 """The gain of Typed-RAG's strategies over retrieval for the question alone, by people's labels.
 
-For each question of ANTIQUE this compares the passages that `rag` and `typed_rag` would answer from, both
-reranked: nDCG@5 (a passage gains its label less 1, so that one out of context gains nothing) and the number of
-good ones (label 3 or 4) among the first five. Since several queries give a reranker more to choose from, `deep`
-is `rag` with as many candidates as `typed_rag` had: the worth of a decomposition is what it adds to that. No
-answer is written, so an LM is asked only for decompositions, whose replies are kept. The result is a table in
-Markdown, a row for each question type and one for all: means, and the differences of typed_rag from the others, with
-the 95 % bootstrap interval over questions.
+For each question this compares the passages that `rag` and `typed_rag` would answer from, both reranked: nDCG@5 (a
+passage gains its label above the lowest, so that one out of context gains nothing) and the number of good ones among
+the first five. Since several queries give a reranker more to choose from, `deep` is `rag` with as many candidates as
+`typed_rag` had, and `fusion` is `rag_fusion`, which searches with variants of the question, as many as `typed_rag` has
+sub-queries at most: the worth of a decomposition is what it adds to these. No answer is written, so an LM is asked only
+for queries, whose replies are kept. The result is a table in Markdown, a row for each question type, one for all and
+one for the questions that were decomposed: means, and the differences of typed_rag from the others, with the 95 %
+bootstrap interval over questions.
+
+The dataset is ANTIQUE, or TREC-DL-NF, which `python -m scripts.trec_dl` makes of TREC's questions and labels.
 
 Questions are taken in turn from each type, so that the rows of a killed run are of use; the next run continues
 from there. With --base, typed_rag is also compared with the rows of another run. With --types, a JSON file of question
 types by id, such as those by hand in configs/question_types.json, the types are these: what right types are worth.
 
-    python -m benchmarks.typed_retrieval antique.json.gz INDEX --lm vllm:qwen --out rows.jsonl
+    python -m benchmarks.typed_retrieval antique.json.gz INDEX --fusion --lm vllm:qwen --out rows.jsonl
 """
 
 import argparse
@@ -39,7 +42,7 @@ from typedrag.lms.lm import open_lm, use_lm
 from typedrag.lms.threads import thread_pool
 from typedrag.metrics.estimate import mean_estimate
 from typedrag.metrics.ranking import ranking_measures, searches
-from typedrag.programs import RAG, Options, Program, TypedRAG
+from typedrag.programs import RAG, Options, Program, RAGFusion, TypedRAG
 from typedrag.programs.answering import PassageAnswerer
 from typedrag.programs.typed_rag.strategies import DecomposingStrategy
 from typedrag.programs.typed_rag.type_classifiers import build_type_classifier
@@ -49,8 +52,8 @@ from typedrag.signatures.fields import Citations
 K = 5
 TOKENS = 400
 """Tokens of a decomposition at most; the longest have 250."""
-GOOD = 3
-"""The lowest label of a passage that answers the question."""
+LOWEST = {"antique": 1, "trec-dl-nf": 0}
+"""The label of a passage that is of no use, by dataset."""
 
 Row = dict[str, Any]
 
@@ -78,13 +81,13 @@ def without_answers(program: Program) -> Program:
     return program
 
 
-def measured(passages: Sequence[Passage], example: dspy.Example) -> dict[str, float]:
-    """nDCG and the number of good passages among the first `K`, and the number of all passages."""
-    labels = {" ".join(r.text.split()): r.label for r in example.references}
+def measure(passages: Sequence[Passage], example: dspy.Example, lowest: int) -> dict[str, Any]:
+    """nDCG and the number of good passages among the first `K`, their ids, and the number of all passages."""
+    gains = {" ".join(r.text.split()): r.label - lowest for r in example.references}
     ranked = [" ".join(p.text.split()) for p in passages]
-    ndcg = ranking_measures(ranked, {text: label - 1 for text, label in labels.items()}, K)["ndcg"]
-    good = sum(labels.get(text, 0) >= GOOD for text in dict.fromkeys(ranked[:K]))
-    return {"ndcg": ndcg, "good": good, "passages": len(passages)}
+    ndcg = ranking_measures(ranked, gains, K)["ndcg"]
+    good = len({" ".join(text.split()) for text in example.passage_texts} & set(ranked[:K]))
+    return {"ndcg": ndcg, "good": good, "passages": len(passages), "ids": [p.id for p in passages[:K]]}
 
 
 def as_deep(prediction: dspy.Prediction, program: Program) -> list[Passage]:
@@ -95,18 +98,20 @@ def as_deep(prediction: dspy.Prediction, program: Program) -> list[Passage]:
     return program.reranker.rerank(prediction.question, passages, K)
 
 
-def row_of(example: dspy.Example, rag: Program, typed: Program) -> Row:
-    """The row of a question: both programs' passages, measured, and its decomposition."""
+def row_of(example: dspy.Example, lowest: int, rag: Program, typed: Program, fusion: Program | None) -> Row:
+    """The row of a question: the programs' passages, measured, and its decomposition."""
     with use_context(labels=example.toDict()):
         plain, own = rag(question=example.question), typed(question=example.question)
     parts = next((step for step in own.steps if step.name == "decompose"), None)
+    varied = {"fusion": measure(fusion(question=example.question).passages, example, lowest)} if fusion else {}
     return {
         "id": example.id,
         "question": example.question,
         "question_type": own.question_type,
-        "rag": measured(plain.passages, example),
-        "deep": measured(as_deep(own, rag), example),
-        "typed": measured(own.passages, example),
+        "rag": measure(plain.passages, example, lowest),
+        "deep": measure(as_deep(own, rag), example, lowest),
+        **varied,
+        "typed": measure(own.passages, example, lowest),
         "decomposed": parts.output if parts else "",
         "dropped": [text for step in own.steps for text in step.dropped],
         "fallback": own.fallback,
@@ -119,7 +124,8 @@ def table(rows: Iterable[Row], ways: Sequence[str]) -> str:
     by_type: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_type[row["question_type"]].append(row)
-    everything = {**dict(sorted(by_type.items())), "all": [row for some in by_type.values() for row in some]}
+    every = [row for some in by_type.values() for row in some]
+    everything = {**dict(sorted(by_type.items())), "all": every, "decomposed": [r for r in every if r["decomposed"]]}
     measures = ("ndcg", "good")
     *others, last = ways
     head = ["type", "n", *(f"{m}: {w}" for m in measures for w in (*ways, *(f"{last} − {way}" for way in others)))]
@@ -145,8 +151,8 @@ def read_rows(file: Path) -> dict[str, Row]:
 
 def measure_all(examples: Sequence[dspy.Example], one: Callable[[dspy.Example], Row], out: Path, threads: int) -> None:
     """Measure the questions without a row in the file, and append their rows as they come."""
-    measured_before = read_rows(out)
-    left = [e for e in examples if e.id not in measured_before]
+    rows = read_rows(out)
+    left = [e for e in examples if e.id not in rows]
     with thread_pool(threads) as pool, out.open("a", encoding="utf-8") as file:
         # the LM in use belongs to the context, which threads do not take over by themselves
         begun = [pool.submit(contextvars.copy_context().run, one, example) for example in left]
@@ -161,7 +167,8 @@ def beside(rows: Mapping[str, Row], base: Mapping[str, Row]) -> list[Row]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path, help="ANTIQUE as the LINKAGE authors prepared it")
+    parser.add_argument("data", type=Path, help="as the LINKAGE authors prepared it")
+    parser.add_argument("--dataset", choices=tuple(LOWEST), default="antique", help="what the data is")
     parser.add_argument("index", type=Path, help="of its passages")
     parser.add_argument("--out", type=Path, required=True, help="JSONL, a row for each question")
     parser.add_argument("--base", type=Path, help="what another run wrote, to compare typed_rag with")
@@ -169,6 +176,7 @@ def main() -> None:
     parser.add_argument("--types", type=Path, help="JSON, the type of each question by its id")
     parser.add_argument("--limit", type=int, default=300, help="questions, at most (default: 300)")
     parser.add_argument("-o", "--option", action="append", default=[], metavar="NAME=VALUE", help="of typed_rag")
+    parser.add_argument("--fusion", action="store_true", help="with rag_fusion, for another LM call a question")
     parser.add_argument("--reranker", default="bi-encoder", help="of both (default: bi-encoder)")
     parser.add_argument("--lm", help="LM spec (default: TYPEDRAG_LM, else embedded)")
     parser.add_argument("--api-base", help="address of its server")
@@ -176,7 +184,7 @@ def main() -> None:
     arguments = parser.parse_args()
     limit_calls_in_flight(arguments.threads)
     options = Options().with_given(with_settings({}, tuple(arguments.option), "--option"))
-    examples = load_dataset("antique", arguments.data).examples
+    examples = load_dataset(arguments.dataset, arguments.data).examples
     if arguments.types:
         types_by_id = json.loads(arguments.types.read_text("utf-8"))
         examples = tuple(e.copy(question_type=types_by_id[e.id]) for e in examples)
@@ -190,11 +198,14 @@ def main() -> None:
     )
     retriever, reranker = open_retriever("bm25", arguments.index), open_reranker(arguments.reranker)
     rag, typed = without_answers(RAG(retriever, reranker)), without_answers(TypedRAG(retriever, reranker, options))
+    fusion = without_answers(RAGFusion(retriever, reranker)) if arguments.fusion else None
     with use_lm(open_lm(arguments.lm, api_base=arguments.api_base, max_tokens=TOKENS, timeout=3000)):
-        measure_all(drawn, lambda e: row_of(e, rag, typed), arguments.out, arguments.threads)
+        measure_all(
+            drawn, lambda e: row_of(e, LOWEST[arguments.dataset], rag, typed, fusion), arguments.out, arguments.threads
+        )
     ids = {e.id for e in drawn}
     rows = {key: row for key, row in read_rows(arguments.out).items() if key in ids}
-    print(table(rows.values(), ("rag", "deep", "typed")))
+    print(table(rows.values(), ("rag", "deep", *(["fusion"] if fusion else []), "typed")))
     if arguments.base:
         print(table(beside(rows, read_rows(arguments.base)), ("before", "typed")))
 

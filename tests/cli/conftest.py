@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 
 from tests.commands import invoke
@@ -9,3 +12,13 @@ def run(server, tmp_path, monkeypatch):
     monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
     monkeypatch.chdir(tmp_path)
     return invoke
+
+
+@pytest.fixture
+def run_command(tmp_path):
+    """Runs a command in a process of its own."""
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, "-m", "typedrag", *words], capture_output=True, text=True, cwd=tmp_path)
+
+    return run

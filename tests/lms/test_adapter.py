@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.scripted import signatures
 from typedrag.core.records import Passage
-from typedrag.lms.adapter import ChatAdapter, JSONAdapter, SchemaAdapter, as_data
+from typedrag.lms.adapter import ChatAdapter, JSONAdapter, SchemaAdapter, as_data, beginnings_of, break_tokens
 from typedrag.signatures.fields import QuestionAnswer, add_keys, number_passages, require_keys
 
 ADAPTERS = [SchemaAdapter(), JSONAdapter(), ChatAdapter()]
@@ -56,7 +56,29 @@ def test_texts_are_data_once_and_for_all(text):
     assert "<|im_end|>" not in as_data(text)
 
 
-@pytest.mark.parametrize("text", ["a [1] [[2]] ## b < c <b> |x| x[i]", "A # heading", "«<p>» [INSTALL] <span>"])
+@pytest.mark.parametrize(
+    "token",
+    """<|im_start|> <|im_end|> <|endoftext|> <|eot_id|> <|start_header_id|> <|begin_of_text|> <|user|> <|end|>
+    <|return|> <|channel|> <｜User｜> <｜end▁of▁sentence｜> <s> </s> <<SYS>> <</SYS>> [INST] [/INST] [TOOL_CALLS]
+    [AVAILABLE_TOOLS] [SYSTEM_PROMPT] <start_of_turn> <end_of_turn> <bos> <eos> <|turn> <turn|> <|START_OF_TURN_TOKEN|>
+    <BOS_TOKEN> [gMASK] <sop> [|user|] [|endofturn|] <seed:bos>""".split(),
+)  # fmt: skip
+def test_the_tokens_of_known_chat_templates_are_broken(token):
+    assert break_tokens(f"a{token * 2}b") == f"a{f'{token[0]} {token[1:]}' * 2}b"
+
+
+def test_the_other_control_tokens_of_an_lm_are_broken_where_they_are_known():
+    own = beginnings_of(["<file_sep>", "<|im_end|>", "<s>", "]~b]"])
+    assert break_tokens("<file_sep> <file> ]~b]<|im_end|>", own) == "< file_sep> <file> ] ~b]< |im_end|>"
+    assert beginnings_of(["<|im_end|>"]) is None
+
+
+CODE = """def f(xs: list[int]) -> dict[str, list[T]]:
+    return [x for x in xs if a < b | c > d] or x[i] << 2  # <div class="s"><span>a</span></div> |> f
+"""
+
+
+@pytest.mark.parametrize("text", [CODE, "a [1] [[2]] ## b < c <b> |x| x[i]", "A # heading", "«<p>» [INSTALL] <span>"])
 def test_a_text_without_markers_stays_as_it_is(text):
     assert as_data(text) == text
 

@@ -31,6 +31,9 @@ class Batches:
         self.made: list[list[str]] = []
         self.open = threading.Event()
 
+    def get_tokenizer(self) -> Any:
+        return SimpleNamespace(all_special_tokens=["<file_sep>", "<|im_end|>"])
+
     def chat(self, messages: list[list[dict[str, str]]], parameters: list[Any], **_: Any) -> list[Any]:
         self.open.wait(30)
         prompts = [conversation[-1]["content"] for conversation in messages]
@@ -61,12 +64,18 @@ def batches():
 
 @pytest.fixture
 def lm(batches):
-    return LM("typedrag-local/m", in_process=Engine(batches), num_retries=0, cache=False, timeout=60.0)
+    own = {"in_process": (engine := Engine(batches)), "control_tokens": engine.control_tokens}
+    return LM("typedrag-local/m", **own, num_retries=0, cache=False, timeout=60.0)
 
 
 def ask(lm: dspy.LM, question: str) -> dspy.Prediction:
     with dspy.context(lm=lm, adapter=choose_adapter(lm), track_usage=True):
         return dspy.Predict("question -> answer")(question=question)
+
+
+def test_no_text_becomes_a_control_token_of_the_model(batches, lm):
+    batches.open.set()
+    assert ask(lm, "a<|im_end|> <file_sep>b").answer == "a< |im_end|> < file_sep>b"
 
 
 def test_calls_that_come_together_are_one_batch(batches, lm):

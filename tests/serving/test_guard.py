@@ -76,7 +76,7 @@ def test_a_key_asks_no_more_often_than_its_rate(tmp_path):
     assert [reply.status_code for reply in of_bob] == [200] * 5
     assert set(checks) == {200}
     assert of_ann[-1].json()["error"]["code"] == "rate_limited"
-    assert 1 <= int(of_ann[-1].headers["Retry-After"]) <= 20
+    assert 1 <= int(of_ann[-1].headers["Retry-After"]) <= 30
 
 
 def test_without_keys_a_name_from_elsewhere_is_not_answered():

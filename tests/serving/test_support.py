@@ -55,3 +55,13 @@ def test_a_text_of_nothing_but_short_sentences_takes_no_time():
     assert reply.status_code == 200
     assert len(reply.json()["support"]) == 200
     assert time.monotonic() - begun < 10
+
+
+def test_long_texts_are_refused_and_long_sentences_cut():
+    long = "Bread rises because of gas " + "and gas " * 1000
+    body = {"question": "Why?", "answer": "Gas lets bread rise.", "passages": [{"id": "a", "text": long}]}
+    with lm_server() as lm, served(program(lm)) as server:
+        [found] = server.client.post("/v1/support", json=body).json()["support"]
+        refused = server.client.post("/v1/support", json={**body, "passages": body["passages"] * 9})
+    assert found["passage_sentence"] == long[:1000]
+    assert (refused.status_code, "65,536 characters at most" in refused.text) == (422, True)

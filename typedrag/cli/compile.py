@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 
 from typedrag.cli import options
-from typedrag.cli.terminal import RunsProgress, draw_table, in_words, print_json, say, wide_console
+from typedrag.cli.terminal import RunsProgress, draw_table, echo, in_words, print_json, say, wide_console
 from typedrag.experiments.formats import format_estimate, format_p, format_value
 from typedrag.optimizers.compile.config import CompileConfig
 
@@ -46,19 +46,19 @@ def _list_names(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     from typedrag.optimizers.compile.teleprompters import optimizer_class, optimizer_names
     from typedrag.optimizers.compile.teleprompters.any_of_dspy import PREFIX, usable_names
 
-    click.echo("Optimizers (--optimizer), and their options (--optimizer-option NAME=VALUE):")
+    echo("Optimizers (--optimizer), and their options (--optimizer-option NAME=VALUE):")
     for name in optimizer_names():
         known = optimizer_class(name)
-        click.echo(f"\n  {name}: {known.about}")
+        echo(f"\n  {name}: {known.about}")
         for option, field in known.model_fields.items():
-            click.echo(f"    {option}: {' '.join((field.description or '').split())}")
-    click.echo(f"\n  {PREFIX}NAME: a teleprompter of DSPy, with its options: {', '.join(usable_names())}")
-    click.echo("\nModules of programs (--module, with commas between):\n")
+            echo(f"    {option}: {' '.join((field.description or '').split())}")
+    echo(f"\n  {PREFIX}NAME: a teleprompter of DSPy, with its options: {', '.join(usable_names())}")
+    echo("\nModules of programs (--module, with commas between):\n")
     for name, about in MODULES.items():
-        click.echo(f"  {name}: {about}")
-    click.echo("\nAlone, by labels of their own (--module; no --metric):\n")
+        echo(f"  {name}: {about}")
+    echo("\nAlone, by labels of their own (--module; no --metric):\n")
     for name, target in ALONE.items():
-        click.echo(f"  {name}: {target.about}")
+        echo(f"  {name}: {target.about}")
     ctx.exit()
 
 
@@ -108,7 +108,8 @@ def command(
         say(f"{result.target}: stopped: {result.outcome.stopped}; the best so far is kept")
     say(f"compiled ({in_words(result.spent)}): {result.folder}")
     if result.registered:
-        say(f"registered: {result.registered}; serve it: typedrag registry promote {job.register_as} VERSION")
+        force = " --force" if result.test.verdict == "unchanged" else ""
+        say(f"registered: {result.registered}; serve it: typedrag registry promote {job.register_as} VERSION{force}")
     if as_json:
         return print_json(result.to_dict())
     return _draw(result.test, result)
@@ -141,7 +142,8 @@ def _draw(test: HeldOut, result: CompileResult) -> None:
     from typedrag.optimizers.compile.run import JUDGE
 
     if test.comparison is None:
-        click.echo("verdict: no better: no candidate did better than the base on the validation examples")
+        unchanged = f"no better than its base, 0 of {result.predictors} predictors changed"
+        echo(f"verdict: {unchanged}: no candidate did better on the validation examples")
         return
     rows = []
     for d in test.differences:
@@ -153,19 +155,19 @@ def _draw(test: HeldOut, result: CompileResult) -> None:
     draw_table(headings, rows, title="compiled against base, on the test split", console=wide_console(160))
     overall, truth = test.overall, test.truth.difference if test.truth else None
     if overall is None or overall.difference is None:
-        click.echo("verdict: none: no test question could be measured of both base and compiled program")
+        echo("verdict: none: no test question could be measured of both base and compiled program")
         return
     corrected = f", corrected for {test.tests} compiled programs tested on them" if test.tests > 1 else ""
     gain = f"{format_estimate(overall.difference, signed=True)} on {overall.n} test questions"
-    click.echo(f"verdict: {format_verdict(test.verdict, truth)}: {gain}, p = {test.p:.4f}{corrected}")
+    echo(f"verdict: {format_verdict(test.verdict, truth)}: {gain}, p = {test.p:.4f}{corrected}")
     if truth and test.verdict != "less truthful":
-        click.echo(format_truth(truth))
+        echo(format_truth(truth))
     if overall.answered and overall.answered.difference:
         of_answered = format_estimate(overall.answered.difference, signed=True)
-        click.echo(f"over the {overall.answered.n} questions that both answered: {of_answered}")
+        echo(f"over the {overall.answered.n} questions that both answered: {of_answered}")
     for warning in test.comparison.warnings:
         say(warning)
     if result.folder.name == JUDGE:
-        click.echo("a judge is used only by LMs that it was shown to be better with")
+        echo("a judge is used only by LMs that it was shown to be better with")
     else:
-        click.echo(f"what changed: typedrag research diff BASE {result.folder}")
+        echo(f"what changed: typedrag research diff BASE {result.folder}")

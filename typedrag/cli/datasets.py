@@ -1,8 +1,9 @@
-"""`typedrag datasets`: list, show, fetch and build the datasets that programs are measured on."""
+"""`typedrag datasets`: list, show, check, fetch and build the datasets that programs are measured on."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from contextlib import ExitStack
 from inspect import cleandoc
@@ -13,7 +14,7 @@ import click
 from pydantic import FilePath, PositiveInt, ValidationError
 
 from typedrag.cli import options
-from typedrag.cli.terminal import RunsProgress, claim_file, print_json, say
+from typedrag.cli.terminal import ExitCode, RunsProgress, claim_file, echo, print_json, say
 from typedrag.core.errors import InputError
 from typedrag.files.text_files import write_json_lines
 from typedrag.lms.cost import track_calls
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from typedrag.datasets import Dataset
 
 _SHOWN_SKIPPED = 5
+_SHOWN_FAULTS = 100
 _SHOWN_CHARACTERS = 200
 _KEPT = """
 
@@ -36,7 +38,7 @@ Subset = Annotated[str | None, options.Joined(), "A subset; default: all."]
 
 @click.group(name="datasets")
 def command() -> None:
-    """List, show, fetch and build the datasets that programs are measured on."""
+    """List, show, check, fetch and build the datasets that programs are measured on."""
 
 
 @options.command(group=command, name="list")
@@ -48,7 +50,7 @@ def list_datasets(*, as_json: options.Json = False) -> None:
         if as_json:
             print_json({"name": s.name, "about": s.about, "licence": s.licence, "home": s.home})
         else:
-            click.echo(f"{s.name:22} {s.about}\n{'':22} {s.licence}{'; ' + s.home if s.home else ''}")
+            echo(f"{s.name:22} {s.about}\n{'':22} {s.licence}{'; ' + s.home if s.home else ''}")
 
 
 @options.command(group=command)
@@ -85,21 +87,84 @@ def show(
     if as_json:
         return print_json(facts, default=plain)
     for fact in ("name", "licence", "home", "source", "fingerprint", "questions"):
-        click.echo(f"{fact:15} {facts[fact]}")
+        echo(f"{fact:15} {facts[fact]}")
     for fact in ("splits", "subsets", "question_types"):
         if facts[fact]:
-            click.echo(f"{fact:15} {', '.join(f'{key} {n:,}' for key, n in facts[fact].items())}")
-    click.echo(f"{'skipped':15} {len(dataset.skipped)}")
+            echo(f"{fact:15} {', '.join(f'{key} {n:,}' for key, n in facts[fact].items())}")
+    echo(f"{'skipped':15} {len(dataset.skipped)}")
     for line in dataset.skipped[:_SHOWN_SKIPPED]:
-        click.echo(f"  {line}")
+        echo(f"  {line}")
     if (more := len(dataset.skipped) - _SHOWN_SKIPPED) > 0:
-        click.echo(f"  and {more:,} more: --json lists all")
-    click.echo("first question")
+        echo(f"  and {more:,} more: --json lists all")
+    echo("first question")
     for field, value in facts["first"].items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=plain)
         text = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
-        click.echo(f"  {field:17} {text}")
+        echo(f"  {field:17} {text}")
     return None
+
+
+@options.command(group=command)
+def check(file: FilePath, *, fields: options.FieldMapping, as_json: options.Json = False) -> None:
+    """Print all faults of FILE, a dataset of your own, and what can be measured with it.
+
+    Exit status 1 if it has a fault.
+    """
+    import dspy
+
+    from typedrag.core.errors import NotMeasurable
+    from typedrag.datasets import Row, check_file
+    from typedrag.metrics import Metric, build_metric, metric_names
+
+    dataset, faults = check_file(file, fields)
+    examples = dataset.examples
+
+    def metric_named(name: str) -> Metric:
+        try:
+            return build_metric(name)
+        except InputError:
+            return build_metric(name, dspy.LM("none/asked"))
+
+    def lacks(metric: Metric, example: dspy.Example) -> str:
+        try:
+            metric.require(example)
+        except NotMeasurable as lack:
+            return str(lack)
+        return ""
+
+    reasons = {name: [lacks(metric_named(name), e) for e in examples] for name in metric_names()}
+    fields_of = {name: n for name in Row.model_fields if (n := sum(bool(e.get(name)) for e in examples))}
+    measurable = {name: n for name, lacking in reasons.items() if (n := lacking.count(""))}
+    missing = {name: lacking[0] for name, lacking in reasons.items() if lacking and name not in measurable}
+    if as_json:
+        facts = {"faults": faults, "questions": len(examples), "fields": fields_of}
+        print_json({**facts, "measurable": measurable, "not_measurable": missing})
+    else:
+        for fault in faults[:_SHOWN_FAULTS]:
+            echo(fault)
+        if (more := len(faults) - _SHOWN_FAULTS) > 0:
+            echo(f"and {more:,} more faults: --json lists all")
+        echo(f"{len(examples):,} usable questions, {len(faults):,} faults")
+        for title, counts in (
+            ("questions with each field", fields_of),
+            ("questions that each metric can measure", measurable),
+        ):
+            echo(f"\n{title}")
+            for name, number in counts.items():
+                echo(f"  {name:15} {number:,}")
+        echo("\nnot measurable")
+        for name, reason in missing.items():
+            echo(f"  {name:15} {reason}")
+    if faults:
+        sys.exit(ExitCode.FAILED)
+
+
+@options.command(group=command)
+def schema() -> None:
+    """Print the JSON schema of a row of a dataset of your own."""
+    from typedrag.datasets import Row
+
+    echo(json.dumps(Row.model_json_schema(), indent=2, ensure_ascii=False))
 
 
 @options.command(group=command)
@@ -113,7 +178,7 @@ def fetch(name: str, *, subset: Subset = None) -> None:
     say(f"fetching {name} from {home} …")
     dataset = _open_dataset(name, None, subset, {})
     say(f"{len(dataset.examples):,} questions, {len(dataset.skipped):,} rows left out")
-    click.echo(str(cache_folder()))
+    echo(str(cache_folder()))
 
 
 def _open_dataset(name: str, path: Path | None, subset: str | None, fields: dict[str, str]) -> Dataset:
@@ -221,4 +286,4 @@ def _build(
     for name, number in counts.items():
         say(f"{name}: {number:,}")
     say(f"{len(built.rows):,} rows")
-    return click.echo(str(out))
+    return echo(str(out))

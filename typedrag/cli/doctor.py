@@ -9,7 +9,7 @@ from typing import NamedTuple
 import click
 
 from typedrag.cli import options
-from typedrag.cli.terminal import print_json, say
+from typedrag.cli.terminal import echo, print_json, say
 from typedrag.core.errors import TypedRAGError
 from typedrag.core.extras import require
 
@@ -33,7 +33,7 @@ def command(ctx: click.Context, *, as_json: options.Json = False) -> None:
         width = max(len(check.name) for check in checks)
         for check in checks:
             mark = "ok" if check.works else ("MISSING" if check.needed else "-")
-            click.echo(f"{mark:8} {check.name:{width}} {check.finding}")
+            echo(f"{mark:8} {check.name:{width}} {check.finding}")
     if not all(c.works for c in checks if c.needed):
         ctx.exit(1)
 
@@ -146,7 +146,7 @@ def list_models(*, as_json: options.Json = False) -> None:
             print_json({**facts, "hub": m.hub or None, "packages": list(m.packages), "purpose": m.purpose})
         else:
             here = "here" if m.present else "not fetched"
-            click.echo(f"{m.name:20} {m.megabytes:>5} MB  {m.licence:11} {here:12} {m.purpose}")
+            echo(f"{m.name:20} {m.megabytes:>5} MB  {m.licence:11} {here:12} {m.purpose}")
 
 
 @options.command(group=models)
@@ -158,4 +158,4 @@ def fetch(name: str) -> None:
     model = find_model(name)
     if not model.present:
         say(f"fetching {name} ({model.megabytes} MB, {model.licence}) …")
-    click.echo(str(fetch_model(name)))
+    echo(str(fetch_model(name)))

@@ -13,7 +13,7 @@ from pydantic import PositiveInt
 
 from typedrag.cli import options
 from typedrag.cli import serve as serve_command
-from typedrag.cli.terminal import counting, print_json, say
+from typedrag.cli.terminal import counting, echo, print_json, say
 from typedrag.core.errors import InputError
 from typedrag.serving.settings import IndexSettings, read_settings
 
@@ -69,9 +69,9 @@ def build(
 ) -> None:  # fmt: skip
     """Index files and folders.
 
-    .jsonl and .tsv files (also .gz) have a passage in each row, or with --contexts a question with its passages; .txt,
-    .md, .html, .pdf, .docx, .pptx and .epub files are split into passages of about 100 words. Links that lead out of a
-    folder are not followed.
+    .jsonl and .tsv files (also .gz) have a passage in each row, or with --contexts a question with its passages, and so
+    do .csv and .json files whose rows have an id and a text; documents are split into passages of about 100 words:
+    .txt, .md, .html, .pdf, .docx, .pptx, .xlsx, .epub, .eml. Links that lead out of a folder are not followed.
     """
     on_milvus = out.startswith(ADDRESS) or "://" in out
     if not sources and (on_milvus or not dense):
@@ -151,7 +151,7 @@ def info(index: str) -> None:
     if index.startswith(ADDRESS):
         from typedrag.retrieval.milvus import MilvusIndex
 
-        click.echo(MilvusIndex(index).manifest().model_dump_json(indent=1))
+        echo(MilvusIndex(index).manifest().model_dump_json(indent=1))
         return
     from typedrag.retrieval.index.building import read_parts
     from typedrag.retrieval.index.generations import open_current
@@ -196,7 +196,7 @@ def search(
         if as_json:
             print_json(asdict(passage))
         else:
-            click.echo(f"{passage.score:7.3f}  {passage.id}  {passage.title}\n         {passage.text}\n")
+            echo(f"{passage.score:7.3f}  {passage.id}  {passage.title}\n         {passage.text}\n")
     if not passages:
         say("no passage found")
 

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from pydantic import DirectoryPath, Field, FilePath, PositiveInt
 
 from typedrag.cli import options
-from typedrag.cli.terminal import RunsProgress, claim_file, draw_table, print_json, say
+from typedrag.cli.terminal import RunsProgress, claim_file, draw_table, echo, print_json, say
 from typedrag.core.errors import InputError
 from typedrag.experiments.results import read_run
 from typedrag.files.text_files import write_text
@@ -104,7 +104,7 @@ def check(
     if as_json:
         print_json(asdict(report))
     elif not out:
-        click.echo(page, nl=False)
+        echo(page, nl=False)
 
 
 @options.command(group=command, timeout=True, old=OLD)
@@ -202,7 +202,7 @@ def _draw(comparison: PairwiseComparison) -> None:
         left=comparison.runs,
     )
     if comparison.first_place is not None:
-        click.echo(
+        echo(
             f"The judge preferred the answer in the first place in {comparison.first_place:.0%} of its preferences; "
             f"both orders agree on {comparison.consistency:.0%} of the questions."
         )

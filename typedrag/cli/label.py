@@ -9,7 +9,7 @@ import click
 
 from typedrag.cli import options
 from typedrag.cli.compare import Runs
-from typedrag.cli.terminal import claim_file, clean_text, say
+from typedrag.cli.terminal import claim_file, echo, say
 from typedrag.core.errors import InputError
 from typedrag.experiments.results import read_run
 
@@ -41,17 +41,17 @@ def command(
             grades.add(item, grades.worst)
             continue
         click.clear()
-        click.echo(f"{sum(grades.get(key) is not None for key in written)} of {len(written)} answers graded\n")
-        click.secho(clean_text(question), bold=True)
-        click.echo(f"\n{clean_text(answer.answer.strip())}\n")
+        echo(f"{sum(grades.get(key) is not None for key in written)} of {len(written)} answers graded\n")
+        echo(question, bold=True)
+        echo(f"\n{answer.answer.strip()}\n")
         for letter, (_, meaning) in keys.items():
-            click.echo(f"  {letter}  {meaning}")
-        click.echo("\n  p  show its passages     u  take the last grade back     q  stop")
+            echo(f"  {letter}  {meaning}")
+        echo("\n  p  show its passages     u  take the last grade back     q  stop")
         while (pressed := _press()) not in (*keys, "u", "q"):
             for number, passage in enumerate(answer.passages if pressed == "p" else (), 1):
-                click.echo(f"\n[{number}] {clean_text(passage.titled)}")
+                echo(f"\n[{number}] {passage.titled}")
             if pressed == "p" and not answer.passages:
-                click.echo("\nIt was written from no passage.")
+                echo("\nIt was written from no passage.")
         if pressed == "q":
             break
         if pressed in keys:

@@ -1,5 +1,6 @@
 """The command `typedrag`: the table of its commands, and the handling of signals."""
 
+import io
 import os
 import signal
 import sys
@@ -10,7 +11,8 @@ import click
 
 from typedrag import __version__
 from typedrag.cli.options import Commands, Table, read_environment
-from typedrag.cli.terminal import ExitCode, log_to_stderr, report_errors
+from typedrag.cli.terminal import ExitCode, echo, log_to_stderr, report_errors
+from typedrag.core.proxies import bypass_proxies
 
 COMMANDS: Table = {
     "Answer": {
@@ -34,7 +36,7 @@ COMMANDS: Table = {
         "registry": ("registry", "List and promote compiled programs registered in MLflow."),
     },
     "Manage": {
-        "datasets": ("datasets", "List, show, fetch and build datasets."),
+        "datasets": ("datasets", "List, show, check, fetch and build datasets."),
         "models": ("doctor:models", "List and fetch small models."),
         "doctor": ("doctor", "Check LMs, Java, models and index."),
         "research": ("main:research", "Make the papers' tables, check judges, train rankers, compare programs."),
@@ -100,8 +102,9 @@ def cli(ctx: click.Context, verbose: bool, quiet: bool, no_color: bool) -> None:
     if no_color:
         os.environ["NO_COLOR"] = "1"  # which rich heeds
     log_to_stderr(verbose=verbose, quiet=quiet)
+    bypass_proxies()
     if ctx.invoked_subcommand is None:
-        click.echo(WELCOME, nl=False)
+        echo(WELCOME, nl=False)
 
 
 @click.group(cls=Commands, table=RESEARCH)
@@ -134,7 +137,8 @@ def main() -> None:
         with report_errors():
             sys.exit(cli(prog_name="typedrag", standalone_mode=False))  # click returns the status of ctx.exit
     except click.ClickException as error:
-        error.show()
+        error.show(shown := io.StringIO())
+        echo(shown.getvalue(), err=True, nl=False)
         sys.exit(ExitCode.BAD_INPUT)
     except BrokenPipeError:
         sys.stderr.close()
@@ -143,7 +147,7 @@ def main() -> None:
         if _received:  # whatever became of the exception on its way
             message, status = _SIGNALS[signal.Signals(_received[0])]
             with suppress(OSError):
-                click.echo(message, err=True)
+                echo(message, err=True)
                 sys.stdout.flush()
             os._exit(status)  # without waiting for calls in threads: at an interpreter's usual end, they would crash it
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 import click
 from click.shell_completion import CompletionItem
 
-from typedrag.cli.terminal import say
+from typedrag.cli.terminal import echo, say
 from typedrag.core.call_context import use_context
 from typedrag.core.errors import InputError
 
@@ -47,7 +47,7 @@ RARE = frozenset(
     "retry-failed replies register tracking tracking-uri tracing calls-in-flight executor workers max-lm-calls "
     "max-tokens-spent max-minutes max-failures origins read-seconds breaker-failures breaker-seconds registry-seconds "
     "parallel keep-alive tls-cert tls-key drain lm-calls question-tokens body-bytes batch running log-questions "
-    "standalone page retries "
+    "standalone sources-in-text hosts page retries "
     "validation-share test-share passage-words query-prompt passage-prompt approximate k1 b metadata skip-bad "
     "annotation-temperature top-p superior".split()
 )
@@ -137,7 +137,7 @@ class Command(click.Command):
 def _show_all(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
         ctx.meta[_ALL] = True
-        click.echo(ctx.get_help())
+        echo(ctx.get_help())
         ctx.exit()
 
 
@@ -170,6 +170,8 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] in self.moved:
             say(f"typedrag {args[0]} is now typedrag {self.moved[args[0]]} {args[0]}")
+        elif args and args[0] not in self.places and not args[0].startswith("-"):
+            raise click.NoSuchCommand(args[0], possibilities=[*self.places, *self.moved], ctx=ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

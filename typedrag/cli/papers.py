@@ -10,7 +10,7 @@ import click
 from pydantic import PositiveInt
 
 from typedrag.cli import options
-from typedrag.cli.terminal import RunsProgress, draw_table, print_json, say
+from typedrag.cli.terminal import RunsProgress, draw_table, echo, print_json, say
 from typedrag.core.errors import InputError
 from typedrag.experiments.config import EvaluationConfig, SpendingCaps
 from typedrag.lms.cost import CostTracker, format_dollars
@@ -167,7 +167,7 @@ def _list(folder: Path, limit: int | None, as_json: bool) -> None:
     headings = ("table", "", "needs", "questions", "LM calls", "tokens", "hours", "dollars")
     draw_table(headings, rows, left=("", "needs"))
     for name, what in about.items():
-        click.echo(f"{name}: {what}")
+        echo(f"{name}: {what}")
     return None
 
 
@@ -192,4 +192,4 @@ def _draw(result: MadeTable) -> None:
     rows = [[row[0].row, *map(str, row)] for row in result.cells]
     draw_table(["", *(column.name for column in config.columns)], rows, title=f"{config.title}: ours / published")
     for reason, places in result.reasons.items():
-        click.echo(f"{len(places)} without a value of ours: {reason}")
+        echo(f"{len(places)} without a value of ours: {reason}")

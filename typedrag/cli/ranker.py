@@ -12,7 +12,7 @@ import click
 from pydantic import NonNegativeInt, PositiveInt
 
 from typedrag.cli import options
-from typedrag.cli.terminal import RunsProgress, claim_file, counting, draw_table, print_json, say, wide_console
+from typedrag.cli.terminal import RunsProgress, claim_file, counting, draw_table, echo, print_json, say, wide_console
 from typedrag.core.errors import InputError
 from typedrag.experiments.formats import format_estimate, format_p
 from typedrag.experiments.results import read_run
@@ -149,7 +149,7 @@ def import_(
 
     with loading(f"the ranker of {checkpoint}"):
         import_list_ranker(checkpoint, base).save(out)
-    click.echo(f"list:{out}")
+    echo(f"list:{out}")
 
 
 @options.command(
@@ -204,7 +204,7 @@ def train(
     if as_json:
         print_json(trained.to_dict())
     else:
-        click.echo(f"list:{trained.folder}")
+        echo(f"list:{trained.folder}")
 
 
 @options.command(group=command, timeout=True, old={"--cutoff": "--top-k"})

@@ -7,7 +7,7 @@ import click
 from pydantic import PositiveInt
 
 from typedrag.cli import options
-from typedrag.cli.terminal import clean_text, draw_table, print_json, say, wide_console
+from typedrag.cli.terminal import draw_table, echo, print_json, say, wide_console
 from typedrag.experiments.formats import format_estimate
 
 TrackingURI = Annotated[
@@ -42,9 +42,8 @@ def list_programs(*, tracking_uri: TrackingURI = None, as_json: options.Json = F
             cells = ["", program.problem, "", "", "cannot be loaded", ""]
         else:
             scores = (format_estimate(score) for score in (program.base, program.compiled))
-            cells = [program.program, about.metric, *scores, about.verdict, about.created[:10]]
-        row = [program.name, str(program.version), ", ".join(program.aliases), *cells]
-        rows.append([clean_text(cell) for cell in row])
+            cells = [program.program, about.metric, *scores, about.verdict or "no better", about.created[:10]]
+        rows.append([program.name, str(program.version), ", ".join(program.aliases), *cells])
     headings = ("name", "version", "aliases", "program", "against", "before", "compiled", "verdict", "created")
     words = ("aliases", "program", "against", "verdict", "created")
     draw_table(headings, rows, left=words, console=wide_console(140))
@@ -62,7 +61,7 @@ def promote(
 ) -> None:
     """Give VERSION of NAME an alias, by which programs are loaded: models:/NAME@champion.
 
-    This is refused if, on the test split, the version is worse than before it was compiled; if its mean
+    This is refused if, on the test split, the version is worse than before it was compiled, or the same; if its mean
     of the objective is below that of the version with the alias; or if the two do not compare: not
     measured, another metric, other data, other LMs that answer or judge.
     """
@@ -75,4 +74,4 @@ def promote(
         print_json(asdict(done))
         return
     before = "none" if done.before is None else "the same" if done.before == version else f"version {done.before}"
-    click.echo(f"models:/{name}@{alias} is version {version}; before: {before}")
+    echo(f"models:/{name}@{alias} is version {version}; before: {before}")

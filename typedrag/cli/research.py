@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from typedrag.cli import options
-from typedrag.cli.terminal import clean_text, draw_table, print_json, say, wide_console
+from typedrag.cli.terminal import draw_table, print_json, say, wide_console
 from typedrag.core.errors import InputError
 from typedrag.experiments.formats import format_estimate, format_p, write_page
 from typedrag.lms.cost import Price, Spending, format_dollars
@@ -99,9 +99,7 @@ def diff(
 def _draw_diff(diff: ProgramDiff) -> None:
     console = wide_console(120, markup=False, emoji=False)
     total = len(diff.predictors) + len(diff.unchanged)
-    console.print(
-        clean_text(f"{diff.compiled} against {diff.base}: {len(diff.predictors)} of {total} predictors changed")
-    )
+    console.print(f"{diff.compiled} against {diff.base}: {len(diff.predictors)} of {total} predictors changed")
     if about := diff.about:
         lines = []
         facts = [("by", about.optimizer), ("against", about.metric), ("on", about.dataset), ("at", about.created)]
@@ -115,12 +113,12 @@ def _draw_diff(diff: ProgramDiff) -> None:
             corrected = f", corrected for {about.tests} tests" if about.tests > 1 else ""
             lines.append(f"verdict: {about.verdict}, p of the paired test {format_p(about.p)}{corrected}")
         for line in lines:
-            console.print(clean_text(line), style="dim")
+            console.print(line, style="dim")
     _print_changes("option", diff.options, console)
     for predictor in diff.predictors:
         console.print()
         only = {"base": f" (only in {diff.base})", "compiled": f" (only in {diff.compiled})", "": ""}[predictor.only]
-        console.print(clean_text(predictor.name + only), style="bold")
+        console.print(predictor.name + only, style="bold")
         _print_predictor(predictor, console)
 
 
@@ -128,16 +126,16 @@ def _print_predictor(predictor: PredictorDiff, console: Console) -> None:
     from typedrag.programs.artifact import AUGMENTED
 
     for line in predictor.signature:
-        console.print(clean_text(f"its signature differs: {line}"))
+        console.print(f"its signature differs: {line}")
     if predictor.words:
         text = Text()
         for piece in predictor.words:  # marked as by `git diff --word-diff`
             if piece.kind == "same":
-                text.append(clean_text(piece.text))
+                text.append(piece.text)
                 continue
             opening, closing, style = ("{+", "+}", "green") if piece.kind == "added" else ("[-", "-]", "red")
             words = piece.text.rstrip()
-            text.append(f"{opening}{clean_text(words)}{closing}", style)
+            text.append(f"{opening}{words}{closing}", style)
             text.append(piece.text[len(words) :])
         console.print(text)
     if predictor.unguarded:
@@ -152,12 +150,12 @@ def _print_predictor(predictor: PredictorDiff, console: Console) -> None:
         for demonstration in demonstrations:
             lines = [f"{name}: {_short(value)}" for name, value in demonstration.items() if name != AUGMENTED]
             shown = "\n".join(f"{mark if n == 0 else ' '} {line}" for n, line in enumerate(lines))
-            console.print(clean_text(shown), style=style)
+            console.print(shown, style=style)
 
 
 def _print_changes(what: str, changes: Iterable[Change], console: Console) -> None:
     for change in changes:
-        console.print(clean_text(f"{what} {change.name}: {_short(change.before)} -> {_short(change.after)}"))
+        console.print(f"{what} {change.name}: {_short(change.before)} -> {_short(change.after)}")
 
 
 def _short(value: Any) -> str:

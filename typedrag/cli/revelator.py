@@ -12,7 +12,7 @@ import click
 from pydantic import DirectoryPath, FilePath, PositiveInt
 
 from typedrag.cli import options
-from typedrag.cli.terminal import RunsProgress, counting, draw_table, print_json, say, wide_console
+from typedrag.cli.terminal import RunsProgress, counting, draw_table, echo, print_json, say, wide_console
 from typedrag.core.errors import InputError
 from typedrag.lms.models import cache_dir
 from typedrag.optimizers.revelator import TrainingSettings
@@ -76,7 +76,7 @@ def train(
     if as_json:
         print_json(trained.to_dict())
     else:
-        click.echo(str(trained.folder))
+        echo(str(trained.folder))
 
 
 @options.command(group=command, timeout=True, old={"--part": "--split"})

@@ -17,8 +17,9 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from typedrag.cli import options
 from typedrag.cli.options import chosen
-from typedrag.cli.terminal import draw_table, is_quiet, log_to_stderr, say
-from typedrag.core.errors import InputError
+from typedrag.cli.terminal import draw_table, echo, is_quiet, log_to_stderr, say
+from typedrag.core.errors import InputError, did_you_mean
+from typedrag.lms.specs import AdapterName
 from typedrag.serving.settings import HTTPLimits, Limits, Settings, read_settings
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ _DEFAULT = ("typed_rag",)
 def _program_options() -> list[click.Option]:
     """The options of what is served; each command has its own, since they are also set by variables named after it."""
     specs = "typed_rag, a folder, models:/NAME@ALIAS or runs:/ID/PATH; NAME=… serves it by that name. Repeatable: "
+    adapter_help = "How the LM is kept to the form of a reply. Default: as suits the LM."
     address = "Address of an OpenAI-compatible server. For vllm, default: TYPEDRAG_API_BASE."
     make = options.make_option
     return [
@@ -54,6 +56,7 @@ def _program_options() -> list[click.Option]:
         make("served__top_k", PositiveInt | None, "Passages retrieved per query.", ["-k", "--top-k"]),
         make("served__temperature", NonNegativeFloat | None, "Temperature of the LM.", ["--temperature"]),
         make("served__max_tokens", PositiveInt | None, "Tokens that the LM may write in a call.", ["--max-tokens"]),
+        make("served__adapter", AdapterName | None, adapter_help, ["--adapter"]),
         make("served__no_cache", bool, "Keep no replies of the LM, and answer from none.", ["--no-cache"]),
     ]
 
@@ -78,7 +81,7 @@ def _read_defaults(context: click.Context, _: click.Parameter, file: Path | None
     for name, value in read_yaml(file).items():
         option = known.get(name.replace("_", "-"))
         if not isinstance(option, click.Option):
-            raise InputError(f"{file}: there is no option --{name}", "See --help-all")
+            raise InputError(f"{file}: there is no option --{name}", f"{did_you_mean(name, known)}See --help-all")
         if isinstance(value, dict):
             value = [f"{key}={json.dumps(inner)}" for key, inner in value.items()]
         defaults[str(option.name)] = [value] if option.multiple and not isinstance(value, list) else value
@@ -209,7 +212,7 @@ def add(
     """Make a key for NAME and print it; it cannot be shown again."""
     key = ctx.obj.add(name, rate, daily_tokens)
     say(f"This is the key of '{name}', shown this once. It is let in by: typedrag serve --keys {ctx.obj.path}")
-    click.echo(key)
+    echo(key)
 
 
 @options.command(group=keys, name="list")

@@ -12,7 +12,7 @@ import click
 from pydantic import DirectoryPath, NonNegativeInt
 
 from typedrag.cli import options
-from typedrag.cli.terminal import RunsProgress, draw_table, print_json, say
+from typedrag.cli.terminal import RunsProgress, draw_table, echo, print_json, say
 from typedrag.core.errors import InputError
 from typedrag.experiments.config import EvaluationConfig, SpendingCaps
 from typedrag.experiments.formats import format_estimate
@@ -39,7 +39,7 @@ def _show_schema(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
         from typedrag.optimizers.sweep.space import sweep_schema
 
-        click.echo(json.dumps(sweep_schema(), indent=1))
+        echo(json.dumps(sweep_schema(), indent=1))
         ctx.exit()
 
 
@@ -51,7 +51,7 @@ def _show_knobs(ctx: click.Context, _: click.Parameter, program: str | None) -> 
     from typedrag.programs import program_class
 
     for name, knob in all_knobs(program_class(program_source(program).name) if program else None).items():
-        click.echo(f"{name}: {knob}")
+        echo(f"{name}: {knob}")
     ctx.exit()
 
 
@@ -93,6 +93,7 @@ def run(
     """
     from typedrag.experiments.ray_pool import ray_address
     from typedrag.optimizers.sweep import SweepProgress, run_sweep
+    from typedrag.optimizers.sweep.best import why_no_best
     from typedrag.optimizers.sweep.config import keep_file, read_sweep
     from typedrag.optimizers.sweep.report import counts, front_rows
     from typedrag.optimizers.sweep.run import run_sweep_on_ray
@@ -124,7 +125,7 @@ def run(
     else:
         headings, *rows = front_rows(swept)
         draw_table(headings, rows, title="the front")
-    say(f"next: {_next_command(out, storage, settings, fields)}")
+    say(f"next: {_next_command(out, storage, settings, fields)}" if swept.front else ". ".join(why_no_best(swept)))
     ctx.exit(int(bool(swept.stopped)))
 
 
@@ -203,7 +204,7 @@ def report(
         write_text(out, page)
         say(str(out))
     else:
-        click.echo(page, nl=False)
+        echo(page, nl=False)
 
 
 def _flags(storage: str | None, fields: dict[str, str]) -> dict[str, Any]:
@@ -242,8 +243,8 @@ def _draw_best(best: Best) -> None:
     verdict = format_verdict(best.verdict, best.truth)
     programs = best.settings["programs"]
     corrected = f", corrected for {programs} trials measured on these questions" if programs > 1 else ""
-    click.echo(f"verdict: {verdict}, against the program as it was, by {best.measured[0].measure}{corrected}")
+    echo(f"verdict: {verdict}, against the program as it was, by {best.measured[0].measure}{corrected}")
     if answered := best.measured[0].gain_answered:
-        click.echo(f"over the questions that both answered: {format_estimate(answered, signed=True)}")
+        echo(f"over the questions that both answered: {format_estimate(answered, signed=True)}")
     if best.truth and best.verdict != "less truthful":
-        click.echo(format_truth(best.truth))
+        echo(format_truth(best.truth))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,7 +13,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
-from unicodedata import category
 
 import click
 
@@ -46,7 +46,7 @@ def report_errors() -> Iterator[None]:
         with name_missing_extras():
             yield
     except TypedRAGError as error:
-        click.echo(f"Error: {error}", err=True)
+        echo(f"Error: {error}", err=True)
         if isinstance(error, InputError):
             sys.exit(ExitCode.BAD_INPUT)
         sys.exit(ExitCode.UNAVAILABLE if isinstance(error, Unavailable) else ExitCode.FAILED)
@@ -70,7 +70,7 @@ class _Lines(logging.Formatter):
     """Log lines without keys, since those of libraries contain addresses; typedrag's warnings read like its errors."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = without_keys(super().format(record))
+        line = visible(without_keys(super().format(record)))
         own = record.name.startswith("typedrag.") and record.levelno == logging.WARNING
         return f"Warning: {line.removeprefix(f'{record.name}: ')}" if own else line
 
@@ -94,20 +94,34 @@ def is_quiet() -> bool:
     return logging.getLogger("typedrag").level >= logging.ERROR
 
 
+_CONTROL = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Characters that steer a terminal, or show what follows in another order; ends of lines and tabs are none of these."""
+
+
+def visible(text: str) -> str:
+    """The text with each control character written as JSON would escape it, so that it is shown and not obeyed.
+
+    Example:
+        >>> visible("\\x1b[31mred\\n")
+        '\\\\u001b[31mred\\n'
+    """
+    return _CONTROL.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text)
+
+
+def echo(text: str, *, err: bool = False, nl: bool = True, bold: bool | None = None) -> None:
+    """Print a text to stdout, or to stderr; whoever wrote it, it does not steer the terminal."""
+    click.secho(visible(text), err=err, nl=nl, bold=bold)
+
+
 def say(message: str) -> None:
     """Print a message to stderr, without keys."""
     if not is_quiet():
-        click.echo(without_keys(message), err=True)
+        echo(without_keys(message), err=True)
 
 
 def print_json(*objects: Any, **settings: Any) -> None:
     for each in objects:
-        click.echo(json.dumps(each, ensure_ascii=False, **settings))
-
-
-def clean_text(text: str) -> str:
-    """A stranger's text without control characters, which could steer a terminal."""
-    return "".join("\N{REPLACEMENT CHARACTER}" if category(c) == "Cc" and c not in "\n\t" else c for c in text)
+        echo(json.dumps(each, ensure_ascii=False, **settings))
 
 
 def claim_file(out: Path) -> Path:
@@ -124,11 +138,22 @@ def claim_file(out: Path) -> Path:
     return out
 
 
+def make_console(**settings: Any) -> Console:
+    """A console of rich, whose own codes reach the terminal, and no others."""
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+    class SafeConsole(Console):
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else segment._replace(text=visible(segment.text))
+
+    return SafeConsole(**settings)
+
+
 def wide_console(width: int = 200, **settings: Any) -> Console:
     """A console of stdout, as wide as its terminal, or of this width if it is none."""
-    from rich.console import Console
-
-    console = Console(highlight=False, **settings)
+    console = make_console(highlight=False, **settings)
     if not console.is_terminal:
         console.width = width
     return console
@@ -167,14 +192,13 @@ def counting(unit: str, total: int | None = None) -> Iterator[OnProgress]:
     The number at the first call of what this yields was done before, and is left out of the estimate of the time left.
     """
     from rich import progress as bars
-    from rich.console import Console
 
     text, elapsed = bars.TextColumn, bars.TimeElapsedColumn()
     columns: list[bars.ProgressColumn] = [bars.BarColumn(), bars.MofNCompleteColumn(), text(unit), elapsed]
     columns += [bars.TimeRemainingColumn(), text("{task.fields[note]}", style="dim")]
     if not total:
         columns = [text("{task.completed:,.0f} " + unit), elapsed, text("{task.speed:,.0f} a second")]
-    console = Console(stderr=True)
+    console = make_console(stderr=True)
     hidden = not console.is_terminal or is_quiet()
     with bars.Progress(*columns, console=console, disable=hidden, speed_estimate_period=_ESTIMATE_SECONDS) as progress:
         task = progress.add_task("", total=total, note="")

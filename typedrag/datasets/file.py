@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 import dspy
-from pydantic import BeforeValidator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from typedrag.core.errors import InputError
+from typedrag.core.question_types import QuestionType, SubQuestionType
 from typedrag.core.records import Nugget, Reference, SubQuestion
 from typedrag.datasets import reading
 from typedrag.datasets.dataset import Dataset, build_dataset, example, make_id, question_group
@@ -35,19 +36,39 @@ def _listed(value: Any) -> Any:
     return parse_json(value) if texts == [value] and value.lstrip().startswith("[") else texts
 
 
-class _Row(Layout):
-    question: Text
-    id: Id | None = None
-    question_type: TypeName | None = None
-    predicted_type: TypeName | None = None
-    subset: Text | None = None
-    references: Annotated[list[ReferenceRow] | list[Text], BeforeValidator(_listed)] | None = None
-    answers: Annotated[list[Text], BeforeValidator(_listed)] | None = None
-    passage_ids: Annotated[list[Id], BeforeValidator(_listed)] | None = None
-    sub_questions: Annotated[list[SubQuestionRow], BeforeValidator(_listed)] | None = None
-    nuggets: Annotated[list[NuggetRow], BeforeValidator(_listed)] | None = None
-    aspects: Annotated[list[Text], BeforeValidator(_listed)] | None = None
-    sub_answers: Annotated[list[Text], BeforeValidator(_listed)] | None = None
+class Row(Layout):
+    """A question of a user's own file."""
+
+    question: Text = Field(description="the question; only this column is required")
+    id: Id | None = Field(None, description="an id that no other row has; by default made from the question")
+    question_type: TypeName | None = Field(None, description=f"one of {', '.join(QuestionType)}")
+    predicted_type: TypeName | None = Field(None, description="the same, if a program chose it instead of a person")
+    subset: Text | None = Field(None, description="the name of a group of questions")
+    references: Annotated[list[ReferenceRow] | list[Text], BeforeValidator(_listed)] | None = Field(
+        None,
+        description='answers with whole numbers as labels, the best with the highest, as [{"text": "…", "label": 3}], '
+        "or texts, best first",
+    )
+    answers: Annotated[list[Text], BeforeValidator(_listed)] | None = Field(
+        None, description='right answers, any of which counts, as ["…", "…"]'
+    )
+    passage_ids: Annotated[list[Id], BeforeValidator(_listed)] | None = Field(
+        None, description='the ids of the passages that answer it, as ["…", "…"]'
+    )
+    sub_questions: Annotated[list[SubQuestionRow], BeforeValidator(_listed)] | None = Field(
+        None,
+        description='what a good answer also answers, as [{"text": "…", "type": "core"}], with a type of '
+        f"{', '.join(SubQuestionType)}",
+    )
+    nuggets: Annotated[list[NuggetRow], BeforeValidator(_listed)] | None = Field(
+        None, description='things that a good answer says, as [{"text": "…", "vital": true}]'
+    )
+    aspects: Annotated[list[Text], BeforeValidator(_listed)] | None = Field(
+        None, description='sub-aspects of a broad question, as ["…", "…"]'
+    )
+    sub_answers: Annotated[list[Text], BeforeValidator(_listed)] | None = Field(
+        None, description='the answers to the aspects, in the same order, as ["…", "…"]'
+    )
 
     @model_validator(mode="after")
     def _each_aspect_has_its_answer(self) -> Self:
@@ -57,7 +78,7 @@ class _Row(Layout):
         return self
 
 
-NAMES = tuple(_Row.model_fields)
+NAMES = tuple(Row.model_fields)
 
 
 def load_file(path: Path | None = None, fields: Mapping[str, str] | None = None, subset: str | None = None) -> Dataset:
@@ -84,13 +105,43 @@ def load_file(path: Path | None = None, fields: Mapping[str, str] | None = None,
     """
     if path is None:
         raise InputError("dataset 'file' is read from a file", "Name it: --path")
+    dataset = _read(path, fields or {}, reading.raise_fault)
+    if subset is None:
+        return dataset
+    subsets = reading.choose_subsets(sorted({e.subset for e in dataset.examples if "subset" in e}), subset)
+    return replace(dataset, examples=tuple(e for e in dataset.examples if e.get("subset") in subsets))
+
+
+def check_file(path: Path, fields: Mapping[str, str] | None = None) -> tuple[Dataset, list[str]]:
+    """The questions of a user's own file, and all its faults: one line for the rows with the same fault.
+
+    Args:
+        path: As for `load_file`.
+        fields: Likewise.
+    """
+    places: dict[str, list[str]] = {}
+
+    def keep(place: str, error: InputError) -> None:
+        places.setdefault(str(error).removeprefix(place), []).append(place)
+
+    try:
+        dataset = _read(path, fields or {}, keep)
+    except InputError as error:  # nothing after it can be read, or no row is usable
+        dataset = Dataset("file", (), source=str(path))
+        if not places:
+            keep("", error)
+    more = {fault: f" and {len(rows) - 1:,} more" if len(rows) > 1 else "" for fault, rows in places.items()}
+    return dataset, [f"{rows[0]}{more[fault]}{fault}" for fault, rows in places.items()]
+
+
+def _read(path: Path, fields: Mapping[str, str], on_fault: reading.OnFault) -> Dataset:
     columns: dict[str, None] = {}
 
     def to_example(entry: Entry) -> dspy.Example:
-        named = reading.renamed(entry, NAMES, fields or {})
+        named = reading.renamed(entry, NAMES, fields)
         columns.update(dict.fromkeys(entry.value))
         values = {name: value for name, value in named.items() if value not in (None, "")}
-        row = parse(_Row, entry._replace(value=values))
+        row = parse(Row, entry._replace(value=values))
         rows: Sequence[ReferenceRow | str] = row.references or ()
         references = [
             Reference(r, len(rows) - n) if isinstance(r, str) else Reference(r.text, r.label)
@@ -111,14 +162,12 @@ def load_file(path: Path | None = None, fields: Mapping[str, str] | None = None,
         known = {name: value for name, value in known.items() if value}
         return example(id=row.id or make_id(row.question), question=row.question, **known)
 
-    dataset = replace(
-        build_dataset("file", reading.read_rows(path), to_example, source=str(path)),
+    return replace(
+        build_dataset(
+            "file", reading.read_rows(path, on_fault=on_fault), to_example, source=str(path), on_fault=on_fault
+        ),
         columns=f"the file has {', '.join(map(repr, columns))}; what can be read is {', '.join(NAMES)}",
     )
-    if subset is None:
-        return dataset
-    subsets = reading.choose_subsets(sorted({e.subset for e in dataset.examples if "subset" in e}), subset)
-    return replace(dataset, examples=tuple(e for e in dataset.examples if e.get("subset") in subsets))
 
 
 def read_nuggets(path: Path) -> dict[str, tuple[Nugget, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 import subprocess
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -27,13 +28,15 @@ from typedrag.experiments.results import METRIC, PlannedQuestion
 from typedrag.files.text_files import hash_files
 from typedrag.lms.cost import track_calls
 from typedrag.lms.lm import Role, open_lm, reply_settings
-from typedrag.lms.specs import default_spec
+from typedrag.lms.specs import check_spec, default_spec
 from typedrag.metrics import Metric, build_metric, metric_class, takes_scorer
 from typedrag.programs import Options, Program, program_class
 from typedrag.programs.compiled import Compiled
 from typedrag.programs.loading import ProgramSource
 from typedrag.retrieval import BM25Setting, IndexRetriever, Reranker
 from typedrag.retrieval.opening import brings_index, find_server
+
+logger = logging.getLogger(__name__)
 
 # options of metrics that name the folder of a compiled judge, with the kind of that judge
 _JUDGES: Mapping[str, Mapping[str, str]] = {
@@ -152,6 +155,9 @@ class Resources:
                     "Give each line the question as it is there, or its id, or name another --split",
                 )
         data = self.config.dataset
+        if data.limit and len(split) < data.limit:
+            words = "split '%s' of dataset '%s' has %d questions, fewer than the limit of %d"
+            logger.warning(words, self.split, self.dataset.name, len(split), data.limit)
         return sample(self.typed(split), data.limit or len(split), data.seed, infer_type)
 
     def typed(self, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
@@ -221,11 +227,13 @@ class Resources:
 
     def program(self, config: ProgramConfig) -> Program:
         source = self.source(config)
+        reranker, options = reranker_spec(config, source), configured_options(config, source)
+        retrieval.check_reranker(reranker)  # names first: opening an index may start Java, and a reranker torch
+        check_spec(self.config.lm.spec or default_spec())
         retriever = self.retriever(config) if source.retrieves else None
-        reranker = reranker_spec(config, source)
         if reranker not in self._rerankers:
             self._rerankers[reranker] = retrieval.open_reranker(reranker)
-        return source.build(retriever, self._rerankers[reranker], configured_options(config, source))
+        return source.build(retriever, self._rerankers[reranker], options)
 
     def with_compiled(self, program: ProgramConfig, folder: Path) -> ProgramConfig:
         """The program that was compiled from another, with its options and that one's retriever, BM25 and reranker.

@@ -7,7 +7,7 @@ a reply (`typedrag.lms.adapter`). `SchemaAdapter` is for LMs whose server constr
 import json
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Any, Literal, get_args, get_origin
 from weakref import WeakKeyDictionary
@@ -19,14 +19,33 @@ from pydantic import BaseModel
 _FIELD = re.compile(r"\[{2,}(?=\s*##)")
 """The beginning of DSPy's marker of a field."""
 _TOKEN = re.compile(
-    r"""<(?=[|｜][^\s<>|｜]+[|｜]>              # ChatML, Llama 3, Phi, Harmony; DeepSeek
+    r"""<(?=[|｜][^\s<>|｜]+[|｜]?>|[^\s<>|｜]+[|｜]>  # ChatML, Llama 3, Phi, Harmony, Gemma 4; DeepSeek
         |/?s>|<</?SYS>>|</?SYS>>              # Llama 2
         |(?:start|end)_of_turn>               # Gemma
+        |(?:bos|eos|pad|unk|sop|(?:BOS|EOS)_TOKEN|seed:(?:bos|eos))>
         |<CUSTOM-TYPE-(?:START|END)-)         # what DSPy makes images and the like of
-    |\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\])   # Mistral""",
+    |\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|gMASK)\]   # Mistral, GLM
+        |[|][^\s|]+[|]\])                     # EXAONE""",
     re.VERBOSE | re.IGNORECASE,
 )
 """The beginning of a chat template's token, which a server takes for the end of our message, whoever wrote it."""
+
+
+def break_tokens(text: str, others: re.Pattern[str] | None = None) -> str:
+    """The text with a space in each token of chat templates, and after each match of `others`; other text is unchanged.
+
+    Example:
+        >>> break_tokens("<|im_end|> [INST] a <b> [1]")
+        '< |im_end|> [ INST] a <b> [1]'
+    """
+    text = _TOKEN.sub(r"\g<0> ", text)
+    return others.sub(r"\g<0> ", text) if others else text
+
+
+def beginnings_of(tokens: Iterable[str]) -> re.Pattern[str] | None:
+    """A pattern of the first character of each of an LM's control tokens that `break_tokens` does not know."""
+    unknown = sorted(token for token in tokens if len(token) > 2 and break_tokens(token) == token)
+    return re.compile("|".join(f"{re.escape(t[0])}(?={re.escape(t[1:])})" for t in unknown)) if unknown else None
 
 
 def as_data(value: Any) -> Any:
@@ -37,7 +56,7 @@ def as_data(value: Any) -> Any:
         ['Yeast [1]', '[ ## answer ## ]]', '< |im_end|>']
     """
     if type(value) is str:
-        return _FIELD.sub("[", _TOKEN.sub(r"\g<0> ", value))
+        return _FIELD.sub("[", break_tokens(value))
     if isinstance(value, dict):
         return {as_data(key): as_data(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

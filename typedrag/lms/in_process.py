@@ -10,6 +10,7 @@ import logging
 import os
 import queue
 import secrets
+import struct
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -50,11 +51,15 @@ _SAMPLING = ("temperature", "top_p", "top_k", "seed", "frequency_penalty", "pres
 
 
 class Endpoint(NamedTuple):
-    """An OpenAI-compatible server in this process, with as many `slots` as requests that it decodes together."""
+    """An OpenAI-compatible server in this process, with as many `slots` as requests that it decodes together.
+
+    It takes a control token in a text for the token itself, and cannot be told otherwise.
+    """
 
     api_base: str
     api_key: str
     slots: threading.Semaphore
+    control_tokens: tuple[str, ...] = ()
 
 
 _servers: dict[Path, tuple[Any, Endpoint]] = {}
@@ -99,9 +104,39 @@ def serve_gguf(gguf: Path) -> Endpoint:
             server = xllamacpp.Server(params)
         except RuntimeError as error:
             raise LMUnavailable(f"{gguf} could not be loaded: {error}", "Is it a complete GGUF file?") from error
-        endpoint = Endpoint(f"{server.listening_address}/v1", key, threading.Semaphore(SLOTS))
+        address = f"{server.listening_address}/v1"
+        endpoint = Endpoint(address, key, threading.Semaphore(SLOTS), control_tokens(gguf))
         _servers[gguf] = server, endpoint
         return endpoint
+
+
+_GGUF_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # bytes of its types of numbers
+_GGUF_TEXT, _GGUF_ARRAY = 8, 9
+_CONTROL = 3  # the type of a control token, in the vocabulary of a GGUF file
+
+
+def control_tokens(gguf: Path) -> tuple[str, ...]:
+    """The control tokens of a model, from the metadata at the beginning of its file."""
+    with gguf.open("rb") as file:
+
+        def number(form: str = "Q") -> int:
+            return int(struct.unpack(f"<{form}", file.read(struct.calcsize(form)))[0])
+
+        def value(kind: int) -> Any:
+            if kind == _GGUF_TEXT:
+                return file.read(number())
+            if kind != _GGUF_ARRAY:
+                return file.read(_GGUF_SIZES[kind])
+            items, count = number("I"), number()
+            return (
+                file.read(count * _GGUF_SIZES[items]) if items in _GGUF_SIZES else [value(items) for _ in range(count)]
+            )
+
+        file.seek(16)  # after its mark, its version and the number of tensors
+        metadata = {value(_GGUF_TEXT): value(number("I")) for _ in range(number())}
+    tokens, types = metadata[b"tokenizer.ggml.tokens"], metadata.get(b"tokenizer.ggml.token_type", b"")
+    kinds = struct.unpack(f"<{len(types) // 4}i", types)
+    return tuple(t.decode("utf-8", "replace") for t, kind in zip(tokens, kinds, strict=False) if kind == _CONTROL)
 
 
 _Call = tuple[Request, Future[Response]]
@@ -120,6 +155,10 @@ class OfflineEngine(NoDeepcopy):
         self._calls: queue.SimpleQueue[_Call] = queue.SimpleQueue()
         self.awaited = _AwaitedEngine(self)
         threading.Thread(target=self._answer_all, name="typedrag-vllm", daemon=True).start()
+
+    @property
+    def control_tokens(self) -> tuple[str, ...]:
+        return tuple(self._llm.get_tokenizer().all_special_tokens)
 
     def ask(self, request: Request) -> Future[Response]:
         reply: Future[Response] = Future()

@@ -19,6 +19,7 @@ from dspy import lm15
 
 from typedrag.core.call_context import call_context
 from typedrag.core.errors import InputError, LMUnavailable
+from typedrag.core.proxies import bypass_proxies
 from typedrag.files.text_files import hash_files
 from typedrag.lms import in_process, models, vllm
 from typedrag.lms.adapter import ChatAdapter, JSONAdapter, SchemaAdapter
@@ -76,7 +77,7 @@ def open_lm(
             get it.
     """
     set_user_store()
-    vllm.bypass_proxies()
+    bypass_proxies()
     read_prices()  # refused before a call that would be charged by them
     try:
         spec = spec or default_spec()
@@ -137,7 +138,8 @@ def _open(spec: str, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:
         return _vllm_lm(VLLMSpec.parse(spec), api_base, settings)
     if kind == "vllm-offline":
         parts = VLLMSpec.parse(spec).absolute()
-        settings["in_process"] = in_process.load_engine(parts)
+        engine = settings["in_process"] = in_process.load_engine(parts)
+        settings["control_tokens"] = engine.control_tokens
         return _local_lm(parts.name, settings, kind, *parts, vllm.given_options())
     if api_base:  # of a server of the user's own, which may know more than the provider's
         settings["api_base"] = api_base

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from typedrag.core.errors import InputError
+from typedrag.core.errors import InputError, did_you_mean
 
 DEFAULT_SPEC = "embedded"
 KINDS = ("vllm", "vllm-offline")  # what specs of vLLM begin with: a server, and this process
@@ -80,4 +80,4 @@ def check_spec(spec: str) -> None:
     if kind in KINDS:
         VLLMSpec.parse(spec)
     elif kind != "embedded" and "/" not in spec:
-        raise InputError(f"'{spec}' is no LM spec", f"Write one of: {FORMS}")
+        raise InputError(f"'{spec}' is no LM spec", f"{did_you_mean(kind, ('embedded', *KINDS))}Write one of: {FORMS}")

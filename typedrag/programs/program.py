@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import dspy
 
-from typedrag.core.errors import InputError, StepFailed
+from typedrag.core.errors import InputError, StepFailed, did_you_mean
 from typedrag.core.events import AnswerEnded, Classified, Event, emit, listen
 from typedrag.core.question_types import QuestionType, Route, parse_question_type
 from typedrag.core.records import NOT_IN_COLLECTION, Answer, Answered, Step, fallbacks, is_grounded, total_usage
@@ -88,8 +88,9 @@ class Program(dspy.Module):
     def check_options(cls, names: Iterable[str]) -> None:
         """Refuse options that the program does not read; the message lists those that it reads."""
         if unread := sorted(set(names) - cls.reads):
-            known = ", ".join(name for name in Options.model_fields if name in cls.reads)
-            raise InputError(f"program '{cls.name}' has no option '{unread[0]}'", f"Its options: {known}")
+            known = [name for name in Options.model_fields if name in cls.reads]
+            hint = f"{did_you_mean(unread[0], known)}Its options: {', '.join(known)}"
+            raise InputError(f"program '{cls.name}' has no option '{unread[0]}'", hint)
 
     @property
     def max_lm_calls(self) -> int:
@@ -131,7 +132,7 @@ class Program(dspy.Module):
         budget = limit_calls(self.max_lm_calls)
         with detect_refusals(), count_replays(), budget, collect_steps() as steps:
             watch = Stopwatch()
-            if turns:
+            if turns := read_turns(question, turns):
                 question = rewrite_standalone(question, turns, self.options.retries)
             try:
                 prediction = self.respond(question, **known_type)
@@ -270,15 +271,21 @@ class RoutedProgram(Program):
 
 
 _TURNS = 6  # the number of last turns that are read: a message mostly refers to what was said just before
+_LONGEST_FOLLOW_UP = 600  # characters; a longer message says what it is about, and would be cut down by rewriting
 _WORDS = 120
 """The first words of a turn that are read: enough to tell its topic, and six such turns fit a small LM's prompt."""
+
+
+def read_turns(message: str, turns: Sequence[Turn]) -> tuple[Turn, ...]:
+    """The turns of a conversation that are read for a message which ends it: the last ones, or none if it is long."""
+    return tuple(turns[-_TURNS:]) if len(message) <= _LONGEST_FOLLOW_UP else ()
 
 
 def rewrite_standalone(message: str, turns: Sequence[Turn], retries: int) -> str:
     """The question that a message asks after some turns, oldest first, rewritten to stand alone, since programs do not
     see the turns; the message itself if the reply cannot be parsed."""
     predict = dspy.Predict(StandaloneQuestion)  # belongs to no program: never compiled or saved with one
-    conversation = [Turn(speaker=turn.speaker, text=first_words(turn.text, _WORDS)) for turn in turns[-_TURNS:]]
+    conversation = [Turn(speaker=turn.speaker, text=first_words(turn.text, _WORDS)) for turn in turns]
     try:
         reply = ask("stand alone", predict, retries=retries, conversation=conversation, question=message)
     except StepFailed as failure:

@@ -20,7 +20,7 @@ from typedrag.text.language import is_english
 
 RELEVANCE_FILTERS = SpecGrammar(
     "relevance filter",
-    "none", "score", "cross-encoder[:NAME]", "lm", "cascade", "cascade:score", "cascade:cross-encoder[:NAME]",
+    "none", "score", "set", "cross-encoder[:NAME]", "lm", "cascade", "cascade:score", "cascade:cross-encoder[:NAME]",
 )  # fmt: skip
 
 Probability = float | None
@@ -28,6 +28,7 @@ Probability = float | None
 WEIGHTS = Path(__file__).with_name("relevance.json")
 _MOST_WORDS = 200  # words of a passage that count: about as many as MiniLM reads
 _TOKENS_A_VERDICT = 12
+_ALWAYS_UNSURE = (0.4, 0.6)  # probabilities between: by a threshold of 0.5 alone the LM would judge nothing
 
 
 class RelevanceFilter(dspy.Module):
@@ -108,6 +109,18 @@ class ScoreFilter(RelevanceFilter):
         return [model.probability(features._asdict()) for features in compute_features(query, passages)]
 
 
+class SetFilter(ScoreFilter):
+    """Judges the passages together: all pass if the most relevant one does by `ScoreFilter`, else none.
+
+    The answer to a question of several parts lies in several passages, each of which is only half relevant to the
+    whole question, so that passages judged one by one lose parts of it.
+    """
+
+    def probabilities(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
+        each = super().probabilities(query, passages)
+        return [max((p for p in each if p is not None), default=None)] * len(passages)
+
+
 class CrossEncoderFilter(RelevanceFilter):
     """Keeps passages that a cross-encoder finds relevant, by the sigmoid of its score, as in training."""
 
@@ -159,8 +172,9 @@ class LMFilter(RelevanceFilter):
 class CascadeFilter(RelevanceFilter):
     """Asks the LM, in one call, only about the passages of which another filter is unsure.
 
-    Unsure are probabilities from the threshold to 1 - threshold: passages below are dropped, those above kept.
-    If the LM fails, the first filter's probabilities stand; its threshold is that of both.
+    Unsure are probabilities between the threshold and 1 - threshold, in either order, and at least those from 0.4 to
+    0.6: passages below are dropped, those above kept. If the LM fails, the first filter's probabilities stand; its
+    threshold is that of both.
     """
 
     lm_calls = 1
@@ -171,7 +185,7 @@ class CascadeFilter(RelevanceFilter):
 
     def probabilities(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
         probabilities = self.first.probabilities(query, passages)
-        low, high = self.threshold, 1 - self.threshold
+        low, *_, high = sorted((self.threshold, 1 - self.threshold, *_ALWAYS_UNSURE))
         unsure = [i for i, p in enumerate(probabilities) if p is None or low <= p <= high]
         if not unsure:
             return probabilities
@@ -193,6 +207,8 @@ def build_relevance_filter(spec: str, threshold: float, *, passage_words: int, r
             return None
         case Spec("score"):
             return ScoreFilter(threshold)
+        case Spec("set"):
+            return SetFilter(threshold)
         case Spec("cross-encoder", name):
             return CrossEncoderFilter(threshold, name)
         case Spec("lm"):

@@ -5,7 +5,7 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from ipaddress import ip_address, ip_network
 from urllib.parse import urlsplit
 
@@ -29,8 +29,8 @@ FILES = "/static/"
 PROBED = frozenset({"/healthz", "/readyz", "/metrics"})  # what is asked every few seconds, and not logged
 HEAD_BYTES = 16_384  # the most of a request's target and headers together
 NO_KEY = Fault(401, "invalid_api_key", "No valid API key was given; send it as Authorization: Bearer KEY.")
-ELSEWHERE = Fault(
-    421, "unknown_host", "A server without keys answers on its own machine alone: ask it by the name localhost."
+UNKNOWN_ORIGIN = Fault(
+    403, "unknown_origin", "Pages from elsewhere may not use tools: start the server with --origins ORIGIN."
 )
 TWO_LENGTHS = Fault(400, "two_lengths", "A request has Content-Length or Transfer-Encoding, not both.")
 INCOMPLETE = Fault(408, "incomplete", "The request did not come whole in time.")
@@ -138,9 +138,14 @@ class AuthMiddleware:
         return await self._app(scope, receive, send)
 
     def _admit(self, request: Request) -> None:
-        if self._here_alone and not _is_local_name(request.headers.get("host", "")):
-            raise Refused(ELSEWHERE)
         path, line = request.scope["path"], request_line()
+        host, origin = (request.headers.get(name, "") for name in ("host", "origin"))
+        if self._here_alone and not _is_local(host, self._settings.hosts):
+            name = host.partition(":")[0] if _ID.fullmatch(host) else "NAME"
+            message = f"A server without keys answers to localhost: start it with --hosts {name}, or with --keys."
+            raise Refused(Fault(421, "unknown_host", message))
+        if path == "/mcp" and origin not in ("", *self._settings.origins) and not _is_local(origin.rpartition("/")[2]):
+            raise Refused(UNKNOWN_ORIGIN)
         if request.method in ("GET", "HEAD") and (path in OPEN or path.startswith(FILES)):
             return
         admission = self._admission
@@ -229,13 +234,14 @@ def is_loopback(address: str) -> bool:
         return False
 
 
-def _is_local_name(host: str) -> bool:
-    """True if a `Host` header names this machine: a stranger's page may point its own domain here (DNS rebinding)."""
+def _is_local(host: str, others: Sequence[str] = ()) -> bool:
+    """True if a host is none, this machine by a local name, or one of others: a stranger's page may point its own
+    domain here (DNS rebinding)."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return False
-    return not host or name == "localhost" or is_loopback(name)
+    return not host or name in ("localhost", *others) or is_loopback(name)
 
 
 def _client_address(request: Request) -> str:

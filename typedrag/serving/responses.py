@@ -3,17 +3,35 @@
 import asyncio
 import json
 import math
+import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Literal, TypeVar
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, StreamingResponse
+from typing_extensions import TypedDict
 
 from typedrag.core.errors import CallFailed, InputError, LMUnavailable, RetrievalError, StepFailed, Unavailable
 from typedrag.core.events import Event
 from typedrag.serving.monitoring import request_line
+
+
+class ErrorDetails(TypedDict):
+    """An error: a sentence for people, a code for programs, and the field that is wrong, if any."""
+
+    message: str
+    type: Literal["invalid_request_error", "rate_limit_error", "server_error"]
+    param: str | None
+    code: str
+    request_id: str
+
+
+class ErrorReply(TypedDict):
+    """An error in OpenAI's shape."""
+
+    error: ErrorDetails
 
 
 @dataclass(frozen=True)
@@ -29,11 +47,18 @@ class Fault:
     retry_after: int = 0
     param: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> ErrorReply:
         """The error of the current request in OpenAI's shape."""
-        kind = "server_error" if self.status >= 500 else "rate_limit_error" if self.status == 429 else _INVALID
-        about = {"type": kind, "param": self.param or None, "code": self.code}
-        return {"error": {"message": self.message, **about, "request_id": request_line().request_id}}
+        limited = self.status == 429
+        return {
+            "error": {
+                "message": self.message,
+                "type": "server_error" if self.status >= 500 else "rate_limit_error" if limited else _INVALID,
+                "param": self.param or None,
+                "code": self.code,
+                "request_id": request_line().request_id,
+            }
+        }
 
 
 class Refused(Exception):
@@ -47,8 +72,9 @@ class Refused(Exception):
 INTERNAL = Fault(500, "internal_error", "The server failed at this; its log says more.")
 DEADLINE = Fault(504, "deadline", "No answer was ready in time.")
 STOPPING = Fault(503, "stopping", "The server is being stopped; ask another, or in a moment.", retry_after=5)
-_INVALID = "invalid_request_error"
-OPENAI_PATHS = ("/v1/chat/completions",)  # whose clients know 400, and not 422
+_INVALID: Literal["invalid_request_error"] = "invalid_request_error"
+UNSUPPORTED = "unsupported"  # the code of what is refused because it cannot be done
+OPENAI_PATHS = ("/v1/chat/completions", "/v1/responses")  # whose clients know 400, and not 422
 # the beginning of an `InputError` that the client caused; any other may name a file or an option of the server
 _OF_QUESTION = "the question "
 
@@ -87,7 +113,7 @@ def to_fault(error: BaseException) -> Fault:
 T = TypeVar("T")
 
 EVENTS = "text/event-stream"
-_PING_SECONDS = 15.0
+_PING_SECONDS = 10.0
 
 Render = Callable[[Event | Fault], str]  # an event, or the fault that ends a stream, as the text to send
 
@@ -97,8 +123,12 @@ def error_response(request: Request, fault: Fault, headers: Mapping[str, str] | 
         fault = replace(fault, status=400)
     request.app.state.service.metrics.refused.labels(fault.status, fault.code).inc()
     request_line().error = fault.code
-    wait = {"Retry-After": str(fault.retry_after)} if fault.retry_after else {}
-    return JSONResponse(fault.to_dict(), fault.status, {**(headers or {}), **wait})
+    again: dict[str, str] = {}
+    if fault.retry_after:  # spread, so that those who were refused together do not come back together
+        again = {"Retry-After": str(fault.retry_after + random.randint(0, max(2, fault.retry_after // 2)))}
+    elif fault is DEADLINE:  # OpenAI's clients would ask a question again that takes too long
+        again = {"X-Should-Retry": "false"}
+    return JSONResponse(fault.to_dict(), fault.status, {**(headers or {}), **again})
 
 
 async def unless_client_leaves(request: Request, work: Awaitable[T]) -> T:
@@ -127,9 +157,9 @@ def server_sent(event: Event | Fault) -> str:
 
 
 async def event_stream(request: Request, events: AsyncGenerator[Event, None], render: Render) -> StreamingResponse:
-    """A reply that streams events as they happen."""
-    first = await unless_client_leaves(request, anext(events))  # once the reply has begun, Starlette watches
-    news: asyncio.Queue[Event | Fault | None] = asyncio.Queue()
+    """A reply that streams events as they happen, and comments while none does. An error that comes before both is
+    raised."""
+    news: asyncio.Queue[Event | Exception | None] = asyncio.Queue()
 
     async def listen() -> None:
         try:
@@ -137,26 +167,38 @@ async def event_stream(request: Request, events: AsyncGenerator[Event, None], re
                 async for event in events:
                     news.put_nowait(event)
         except Exception as error:
-            news.put_nowait(to_fault(error))
+            news.put_nowait(error)
         news.put_nowait(None)
 
-    async def pieces() -> AsyncIterator[str]:
+    async def render_all() -> AsyncGenerator[str, None]:
         listening = asyncio.ensure_future(listen())  # it also closes the events: the client may leave
+        begun = False
         try:
-            yield render(first)
             while True:
                 try:
                     async with asyncio.timeout(_PING_SECONDS):
-                        piece = await news.get()
+                        event = await news.get()
                 except TimeoutError:
+                    begun = True
                     yield ": still at it\n\n"
                     continue
-                if piece is None:
+                if event is None:
                     return
-                yield render(piece)
+                if isinstance(event, Exception) and not begun:
+                    raise event
+                begun = True
+                yield render(to_fault(event) if isinstance(event, Exception) else event)
         finally:
             listening.cancel()
 
-    return StreamingResponse(
-        pieces(), media_type=EVENTS, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    )
+    pieces = render_all()
+    first = await unless_client_leaves(request, anext(pieces))  # once the reply has begun, Starlette watches
+
+    async def begun_pieces() -> AsyncIterator[str]:
+        async with aclosing(pieces):
+            yield first
+            async for piece in pieces:
+                yield piece
+
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(begun_pieces(), media_type=EVENTS, headers=headers)

@@ -24,6 +24,7 @@ from typedrag.lms.cost import CostTracker, track_cost
 from typedrag.lms.lm import use_lm
 from typedrag.lms.threads import THREADS, limit_threads, run_in_thread
 from typedrag.lms.trace import limit_tokens
+from typedrag.programs.program import read_turns
 from typedrag.serving.admission import Admission
 from typedrag.serving.monitoring import Metrics, request_line
 from typedrag.serving.responses import Fault, Refused, out_of_order_error, to_fault
@@ -40,7 +41,7 @@ T = TypeVar("T")
 
 NOT_FOUND = Fault(404, "no_such_program", "No program is served by this name; GET /v1/models lists them.")
 _TO_CLOSE = 8.0
-_SEARCHES = 4  # searches, and other work without an LM, at once: it takes a core each
+_SEARCHES = 4  # at once: each takes a core
 _THREADS = ThreadPoolExecutor(4, thread_name_prefix="typedrag-background")
 Source = Callable[[], AsyncGenerator[Event, None]]
 
@@ -63,6 +64,7 @@ class Service:
         self.admission = Admission(settings, self.metrics)
         self._questions = self.admission.turns(settings.running, settings.queue)
         self._searches = self.admission.turns(_SEARCHES, settings.queue)
+        self._in_python = self.admission.turns(1, settings.queue)
         self.breaker = CircuitBreaker(settings.breaker_failures, settings.breaker_seconds)
         self._shared: dict[Hashable, SharedRequest] = {}
         self.reload_errors: dict[str, str] = {}
@@ -108,17 +110,20 @@ class Service:
     ) -> AsyncGenerator[Event, None]:
         """Yield the events of answering a question; the last one is `AnswerEnded`.
 
-        `turns` are those of the conversation that the question ends. With `tokens`, the answer's text comes while it
-        is written, which costs as much as all else; where others have asked the same, who asked first has chosen.
+        `turns` are those of the conversation that the question ends; a header says how many are read. With `tokens`,
+        the answer's text comes while it is written, which costs as much as all else; where others have asked the same,
+        who asked first has chosen.
         """
         begun = time.monotonic()
         loaded, line = self.program(program), request_line()
         line.program = loaded.name
         line.questions.append(question)
-        turns = turns if self.settings.standalone else ()
-        source = partial(loaded.program.stream, question, turns, question_type, tokens=tokens)
+        read = read_turns(question, turns) if self.settings.standalone else ()
+        if turns:
+            line.headers["X-Typedrag-Turns-Read"] = f"{len(read)} of {len(turns)}"
+        source = partial(loaded.program.stream, question, read, question_type, tokens=tokens)
         try:
-            async with aclosing(self.share(loaded, (question.strip(), turns, question_type), source)) as events:
+            async with aclosing(self.share(loaded, (question.strip(), read, question_type), source)) as events:
                 async for event in events:
                     if isinstance(event, AnswerEnded):
                         line.add_answer(event.answer)
@@ -142,9 +147,11 @@ class Service:
             self._shared[key] = shared
         return shared.subscribe(self.settings.deadline)
 
-    async def search(self, work: Callable[[], T]) -> T:
-        """The result of work that asks no LM, in a thread, within the limits of searches."""
-        async with asyncio.timeout(self.settings.deadline), self._searches.take():
+    async def search(self, work: Callable[[], T], *, in_python: bool = False) -> T:
+        """The result of work that asks no LM, in a thread, within the limits of searches. What is all `in_python` is
+        done one after the other: at once it would take as long, and the event loop would wait for each."""
+        turns = self._in_python if in_python else self._searches
+        async with asyncio.timeout(self.settings.deadline), turns.take():
             return await run_in_thread(work)
 
     async def close(self) -> None:

@@ -40,7 +40,7 @@ class Limits(QueueLimits):
 class HTTPLimits(QueueLimits):
     """The limits of a server over HTTP, of programs or of an index."""
 
-    body_bytes: PositiveInt = 65_536
+    body_bytes: PositiveInt = 1_048_576
     """Bytes of a request's body; a larger one is refused with 413."""
     batch: PositiveInt = 32
     """Questions in a batch."""
@@ -48,7 +48,7 @@ class HTTPLimits(QueueLimits):
     """The key file; without it and without TYPEDRAG_CLIENT_KEYS, the server listens on loopback only."""
     no_keys: bool = False
     """Whether anyone who reaches the server may ask without a key."""
-    rate: PositiveInt = 60
+    rate: PositiveInt = 120
     """Requests per minute of a key without its own rate; without keys, of a client's address. A batch counts as its
     questions."""
     parallel: PositiveInt | None = None
@@ -65,6 +65,8 @@ class HTTPLimits(QueueLimits):
     """Seconds for which an idle connection stays open; more than a load balancer keeps its own, which is mostly 60."""
     read_seconds: PositiveFloat = 10.0
     """Seconds within which a request's body must arrive, and for which a client may take nothing of its reply."""
+    hosts: tuple[str, ...] = ()
+    """Other names than localhost that a server without keys answers to, such as host.docker.internal."""
     origins: tuple[str, ...] = ()
     """Web origins whose pages may ask."""
     log_questions: bool = False
@@ -80,6 +82,8 @@ class Settings(HTTPLimits, Limits):
     """The file of feedback; without one, feedback is refused."""
     standalone: bool = True
     """Whether a chat's last question is rewritten to stand alone by its earlier turns, which takes an LM call."""
+    sources_in_text: bool = False
+    """Whether the sources of an answer follow its text in a chat, for clients that show no annotations."""
     page: bool = True
     """Whether there is a web page at `/`."""
 
@@ -93,8 +97,6 @@ class IndexSettings(HTTPLimits):
     """Requests that wait for their turn; more are refused with 429."""
     deadline: PositiveFloat = 30.0
     """Seconds from a request to its passages, the wait included; then it ends with 504."""
-    body_bytes: PositiveInt = 1_048_576
-    """Size of a request's body; a larger one is refused with 413."""
     batch: PositiveInt = 256
     """The most queries of a request."""
     rate: PositiveInt = 1_000_000

@@ -10,12 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from typedrag.core.extras import require
-from typedrag.retrieval.index.splitting import Document
+from typedrag.retrieval.index.splitting import TOOL_TITLE, Document
 
-_TOOL_TITLE = re.compile(
-    r"(?i)^(?:Microsoft (?:Word|PowerPoint|Excel) - .*|untitled.*|\(anonymous\)|.*\.(?:docx?|tex|dvi|indd|qxd))$"
-)
-"""Titles that programs write: their own name and that of the file."""
 _BREAK = re.compile(r"(?<=[^\W\d_])(?:[-\u00ad\u2010] ?\r?\n|[\x02\ufffe]\s*)(?=[^\W\d_])")
 """A hyphen within a word and at the end of a line, as documents or PDFium write it."""
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
@@ -41,7 +37,7 @@ def read_pdf(path: Path) -> Document:
     with PdfDocument(path) as pdf:
         title = pdf.get_metadata_dict().get("Title", "").strip()
         text = "\n".join(_page_text(page) for page in pdf)
-    return Document("" if _TOOL_TITLE.match(title) else title, join_words(text))
+    return Document("" if TOOL_TITLE.match(title) else title, join_words(text))
 
 
 def join_words(text: str) -> str:
