@@ -7,10 +7,12 @@ import dspy
 import pytest
 
 from tests.lm_server import MODEL, lm_server, words
+from tests.programs.passages import Numbered
 from typedrag import DirectLM, open_lm, use_lm
 from typedrag.core.errors import CallFailed
 from typedrag.core.events import AnswerEnded, AnswerStarted, AnswerToken, Event, Read
 from typedrag.lms.client import AnswerText
+from typedrag.programs import build_program
 
 KEY = "sk-0123456789abcdef"
 
@@ -149,12 +151,24 @@ def test_an_answer_comes_from_a_server_that_does_not_stream(settings):
         assert ["stream" in call.request for call in server.calls] == [True, False, False]
 
 
-def test_streamify_works():
-    async def values() -> list:
-        return [value async for value in dspy.streamify(DirectLM())(question="Why?")]
+async def values_of(program: dspy.Module, question: str, **settings) -> list:
+    return [value async for value in dspy.streamify(program, **settings)(question=question)]
 
-    with lm_server(reply=lambda call: {"answer": words(40)}) as server, use_lm(lm_at(server)):
-        *chunks, prediction = asyncio.run(values())
-        assert len(server.calls) == 1
-    assert words(40) in "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+
+@pytest.mark.parametrize(
+    ("program", "question"), [("typed_rag", "Should zoos be banned?"), ("hanrag", "Why do volcanoes erupt?")]
+)
+def test_streamify_works(program, question):
+    with lm_server() as server, use_lm(lm_at(server)):
+        *chunks, prediction = asyncio.run(values_of(build_program(program, Numbered()), question))
+        assert len(server.calls) == prediction.usage.lm_calls > 1
+    assert chunks and prediction.answer
+
+
+def test_a_listener_of_streamify_hears_the_answer():
+    program = DirectLM()
+    listener = dspy.streaming.StreamListener("answer", predict=program.answer_without_passages)
+    with lm_server(reply=lambda call: {"answer": words(40)}) as server, use_lm(lm_at(server, adapter="json")):
+        *heard, prediction = asyncio.run(values_of(program, "Why?", stream_listeners=[listener]))
+    assert len(heard) > 20 and words(40) in "".join(piece.chunk for piece in heard)
     assert (prediction.answer, prediction.usage.prompt_tokens) == (words(40), 100)

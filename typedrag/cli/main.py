@@ -36,7 +36,7 @@ COMMANDS: Table = {
         "registry": ("registry", "List and promote compiled programs registered in MLflow."),
     },
     "Manage": {
-        "datasets": ("datasets", "List, show, fetch and build datasets."),
+        "datasets": ("datasets", "List, show, check, fetch and build datasets."),
         "models": ("doctor:models", "List and fetch small models."),
         "doctor": ("doctor", "Check LMs, Java, models and index."),
         "research": ("main:research", "Make the papers' tables, check judges, train rankers, compare programs."),

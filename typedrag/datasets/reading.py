@@ -4,7 +4,7 @@ checks a row against the layout that a source declares."""
 import ast
 import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -28,6 +28,14 @@ LONGEST_ID = 1_000
 _LONGEST_FILE = 1_000_000_000
 """Characters of a JSON file at most: it is read as a whole."""
 TABLES = (".csv", ".tsv")
+
+
+OnFault = Callable[[str, InputError], None]
+"""Takes the place of a row that cannot be used, and the error; it raises it, or returns to go on with the next row."""
+
+
+def raise_fault(place: str, error: InputError) -> None:
+    raise error
 
 
 class Entry(NamedTuple):
@@ -55,7 +63,7 @@ def _check_id(value: Any) -> Any:
 
 Text = Annotated[str, AfterValidator(_check_text)]
 
-Id = Annotated[str, BeforeValidator(_check_id), AfterValidator(_check_text)]
+Id = Annotated[str, BeforeValidator(_check_id, json_schema_input_type=str | int), AfterValidator(_check_text)]
 """A text of at most `LONGEST_ID` characters; a whole number is read as its text."""
 
 TypeName = Annotated[QuestionType, Field(strict=False)]
@@ -74,6 +82,14 @@ class ReferenceRow(Layout):
     label: int
 
 
+class NuggetRow(Layout):
+    """A nugget, in a user's own file; its text is enough."""
+
+    text: Text
+    vital: bool = True
+    wordings: dict[str, Text] = {}
+
+
 class SubQuestionRow(Layout):
     """A sub-question with its type, in a user's own file."""
 
@@ -89,8 +105,13 @@ def parse(layout: type[L], entry: Entry) -> L:
     try:
         return layout.model_validate(entry.value)
     except ValidationError as error:
-        reasons = (f"{'.'.join(map(str, e['loc'])) or 'row'}: {e['msg']}" for e in error.errors())
-        raise misfit(entry.place, "; ".join(reasons)) from None
+        # a union's members are in the path, too, such as list[Text]
+        paths = ([str(part) for part in e["loc"] if "[" not in str(part)] for e in error.errors())
+        reasons = (f"{'.'.join(p) or 'row'}: {e['msg']}" for p, e in zip(paths, error.errors(), strict=True))
+        faulty = dict.fromkeys(str(e["loc"][0]) for e in error.errors() if e["loc"])
+        abouts = {name: field.description for name, field in layout.model_fields.items() if field.description}
+        holds = [f"'{name}' holds {abouts[name]}" for name in faulty if name in abouts]
+        raise misfit(entry.place, "; ".join(reasons), "; ".join(holds)) from None
 
 
 def listed(text: str) -> list[str]:
@@ -138,9 +159,9 @@ def _bare_name(field: str) -> str:
     return "".join(character for character in field.casefold() if character.isalnum()).removesuffix("s")
 
 
-def misfit(place: str, reason: str) -> InputError:
+def misfit(place: str, reason: str, hint: str = "") -> InputError:
     """The error for a row that does not fit."""
-    return InputError(f"{place} cannot be used: {reason}", "Mend it, or take it out")
+    return InputError(f"{place} cannot be used: {reason}", f"Correct or remove it{f': {hint}' if hint else ''}")
 
 
 def read_subsets(path: Path, files: Mapping[str, Sequence[str]], subset: str | None = None) -> Iterator[Entry]:
@@ -149,13 +170,13 @@ def read_subsets(path: Path, files: Mapping[str, Sequence[str]], subset: str | N
         yield from read_rows(file, part)
 
 
-def read_rows(path: Path, subset: str = "", *, kind: str = "") -> Iterator[Entry]:
+def read_rows(path: Path, subset: str = "", *, kind: str = "", on_fault: OnFault = raise_fault) -> Iterator[Entry]:
     """Yield the rows of a JSONL, CSV or TSV file, or the members of a JSON file's list; also gzipped."""
     kind = kind or Path(_bare(path)).suffix.lower()
     if kind in (".jsonl", ".ndjson"):
-        rows = _read_json_lines(path)
+        rows = _read_json_lines(path, on_fault)
     elif kind in TABLES:
-        rows = _read_table(path)
+        rows = _read_table(path, on_fault)
     elif kind == ".json":
         rows = members(Entry(read_json(path), str(path)))
     else:
@@ -222,11 +243,18 @@ def _bare(path: Path) -> str:
     return path.name.removesuffix(".gz")
 
 
-def _read_json_lines(path: Path) -> Iterator[Entry]:
+def _read_json_lines(path: Path, on_fault: OnFault) -> Iterator[Entry]:
     with open_text(path) as lines:
         for number, line in enumerate(usable_lines(lines, str(path)), 1):
-            if line.strip():
-                yield Entry(decode(line, str(path), number), f"{path}, line {number}")
+            place = f"{path}, line {number}"
+            if not line.strip():
+                continue
+            try:
+                value = decode(line, str(path), number)
+            except InputError as error:
+                on_fault(place, error)
+            else:
+                yield Entry(value, place)
 
 
 def decode(text: str, source: str, line: int = 0) -> Any:
@@ -240,7 +268,7 @@ def decode(text: str, source: str, line: int = 0) -> Any:
         raise misfit(f"{source}, line {line or 1}", str(error)) from None
 
 
-def _read_table(path: Path) -> Iterator[Entry]:
+def _read_table(path: Path, on_fault: OnFault) -> Iterator[Entry]:
     csv.field_size_limit(LONGEST_LINE)
     with open_table(path) as (lines, delimiter):
         rows = csv.reader(usable_lines(lines, str(path)), delimiter=delimiter, strict=True)
@@ -261,10 +289,11 @@ def _read_table(path: Path) -> Iterator[Entry]:
                     raise misfit(place, "two columns have the same name")
                 continue
             if len(cells) != len(header):
-                raise misfit(place, f"it has {len(cells)} columns, the header {len(header)}")
-            if problem := swallowed_rows_problem(cells, delimiter, rows.line_num):
-                raise misfit(place, problem)
-            yield Entry(dict(zip(header, cells, strict=True)), place)
+                on_fault(place, misfit(place, f"it has {len(cells)} columns, the header {len(header)}"))
+            elif problem := swallowed_rows_problem(cells, delimiter, rows.line_num):
+                on_fault(place, misfit(place, problem))
+            else:
+                yield Entry(dict(zip(header, cells, strict=True)), place)
 
 
 def hub_rows(

@@ -16,6 +16,7 @@ import inspect
 import logging
 import os
 import random
+import re
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +28,8 @@ from typing import TYPE_CHECKING, Any
 import anyio.from_thread
 import dspy
 from dspy._vendor.lm15.providers import openai_chat
-from dspy._vendor.lm15.types import StreamEvent
+from dspy._vendor.lm15.providers.common import data_part_text
+from dspy._vendor.lm15.types import DataPart, StreamDeltaEvent, StreamEvent, TextDelta
 from dspy.clients.backend_selection import CLIENT_KEYS
 from dspy.clients.costs import estimate_cost
 from dspy.clients.model_metadata import model_info
@@ -243,8 +245,8 @@ class Caller(NoDeepcopy):
                     raise
 
     def stream(self, request: Request) -> Iterator[StreamEvent]:
-        """A reply in one piece, for `dspy.streamify`; a program's own `stream` has it as it is written."""
-        return response_to_events(self.complete(request))
+        """A reply once it is whole, for `dspy.streamify`; a program's own `stream` has it as it is written."""
+        return _events(self.complete(request))
 
     def _await_reply(self, lm: dspy.LM, request: Request) -> Response:
         async def ask() -> Response:
@@ -314,7 +316,21 @@ class AsyncCaller(NoDeepcopy):
                     raise
 
     async def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
-        for event in response_to_events(await self.complete(request)):
+        for event in _events(await self.complete(request)):
+            yield event
+
+
+def _events(response: Response) -> Iterator[StreamEvent]:
+    """The events of a whole reply, word by word, as DSPy's listeners find no field in a single piece."""
+    # a reply that DSPy has read as data comes as its text: events have texts alone
+    parts = (TextPart(data_part_text(p)) if isinstance(p, DataPart) else p for p in response.message.parts)
+    for event in response_to_events(replace(response, message=replace(response.message, parts=tuple(parts)))):
+        if isinstance(event, StreamDeltaEvent) and isinstance(event.delta, TextDelta):
+            logprobs = event.delta.logprobs
+            for piece in re.findall(r"\s*\S+|\s+", event.delta.text):
+                yield replace(event, delta=replace(event.delta, text=piece, logprobs=logprobs))
+                logprobs = ()
+        else:
             yield event
 
 
