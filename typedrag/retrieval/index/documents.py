@@ -9,11 +9,9 @@ from typing import Any
 from urllib.parse import unquote
 from zipfile import ZipFile
 
-import yaml
-
 from typedrag.core.errors import InputError, TypedRAGError, first_line
 from typedrag.core.extras import MissingExtra, require
-from typedrag.files.text_files import drop_half_characters, open_text
+from typedrag.files.text_files import drop_half_characters, open_text, parse_yaml
 from typedrag.retrieval.index.html import read_html
 from typedrag.retrieval.index.pdf import read_pdf
 from typedrag.retrieval.index.splitting import Block, Document
@@ -60,8 +58,8 @@ def read_markdown(text: str) -> Document:
     metadata: Any = {}
     if match := _FRONT_MATTER.match(text):  # in YAML, TOML or what looks like them
         try:
-            metadata = tomllib.loads(match[2]) if match[1] == "+++" else yaml.safe_load(match[2])
-        except (ValueError, RecursionError, yaml.YAMLError):  # often a title that has a colon but no quotes
+            metadata = tomllib.loads(match[2]) if match[1] == "+++" else parse_yaml(match[2])
+        except (ValueError, RecursionError):  # often a title that has a colon but no quotes
             metadata = dict(_KEY.findall(match[2])) if _KEYS.match(f"{match[2]}\n") else None
         if isinstance(metadata, dict):
             text = text[match.end() :]
