@@ -5,7 +5,9 @@ import gzip
 import hashlib
 import io
 import json
+import logging
 import math
+import os
 import re
 import shutil
 import threading
@@ -20,6 +22,8 @@ from pydantic import AfterValidator
 
 from typedrag.core.errors import InputError
 
+logger = logging.getLogger(__name__)
+
 LONGEST_LINE = 20_000_000
 """Characters of a line at most: a small gzipped file can hold a line larger than memory. It is Lucene's limit too."""
 PART = ".part"
@@ -28,22 +32,57 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @contextmanager
-def open_text(path: Path, *, errors: str = "strict", newline: str | None = "") -> Iterator[TextIO]:
+def open_text(path: Path, *, errors: str = "strict", newline: str | None = "", encoding: str = "") -> Iterator[TextIO]:
     """Open a UTF-8 file, or a UTF-16 one with a byte order mark, gunzipped if it ends in .gz.
 
-    `errors` and `newline` are those of `open`; by default line ends are kept as they are in the file.
+    `errors`, `newline` and `encoding` are those of `open`; by default line ends are kept as they are in the file.
     """
     opener: Callable[..., Any] = gzip.open if path.suffix.lower() == ".gz" else open
     try:
         with opener(path, "rb") as binary:
             start = binary.peek(4)[:4]
-            encoding = "utf-16" if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+            utf_16 = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+            encoding = encoding or ("utf-16" if utf_16 else "utf-8-sig")
             with io.TextIOWrapper(binary, encoding, errors, newline) as file:
                 yield file
     except (OSError, EOFError, UnicodeError, zlib.error) as error:
         raise InputError(
             f"{path} cannot be read: {error}", "It must be UTF-8 text, gzipped if it ends in .gz"
         ) from error
+
+
+@contextmanager
+def open_table(path: Path, *, errors: str = "strict") -> Iterator[tuple[TextIO, str]]:
+    """Open a CSV or TSV file, as Excel writes them, too, and find its delimiter.
+
+    One that is neither UTF-8 nor UTF-16 is read as Windows-1252. The columns of a CSV file are parted by what its first
+    line has most of: commas, semicolons or tabs; or by what its line `sep=;` says.
+    """
+    opener: Callable[..., Any] = gzip.open if path.suffix.lower() == ".gz" else open
+    if Path(path.name.lower().removesuffix(".gz")).suffix == ".tsv":
+        with open_text(path, errors=errors) as file:
+            yield file, "\t"
+        return
+    encoding, decoder = "", codecs.getincrementaldecoder("utf-8")()
+    with suppress(OSError, EOFError, zlib.error), opener(path, "rb") as binary:  # said where it is read
+        start = binary.peek(4)[:4]
+        utf_16 = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        if start[1::2] == b"\0\0":
+            encoding = "utf-16-le"
+        try:
+            while not (utf_16 or encoding) and (block := binary.read(1 << 20)):
+                decoder.decode(block)
+        except UnicodeDecodeError:
+            encoding = "cp1252"
+            logger.warning("%s is not UTF-8: read as Windows-1252", path)
+    with open_text(path, errors=errors, encoding=encoding) as file:
+        first = file.readline(LONGEST_LINE)
+    outside = re.sub(r'"[^"]*"?', "", first)
+    delimiter = max(",;\t", key=outside.count)
+    if first.lower().startswith("sep=") and len(first.rstrip()) == 5:
+        delimiter = first.rstrip()[4]
+    with open_text(path, errors=errors, encoding=encoding) as file:
+        yield file, delimiter
 
 
 class Line(NamedTuple):
@@ -143,6 +182,11 @@ def whole(value: str) -> str:
 
 WholeText = Annotated[str, AfterValidator(whole)]
 """A text of a pydantic model whose characters are all whole."""
+
+
+def shown_name(name: str) -> str:
+    """The name of a file with its bytes that are not UTF-8 written as `\\xe9`."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def drop_half_characters(text: str) -> str:
