@@ -1,6 +1,7 @@
 """The reference pages of the site, out of the code: API, commands, environment variables, config keys and errors."""
 
 import inspect
+import json
 import re
 from collections.abc import Iterator
 from importlib import import_module
@@ -13,6 +14,7 @@ from site_parts import modules, table
 from typedrag.cli.main import cli
 from typedrag.cli.terminal import ExitCode
 from typedrag.core.errors import InputError, TypedRAGError, Unavailable
+from typedrag.datasets import Row
 from typedrag.serving.responses import to_fault
 
 MODULES = {
@@ -58,6 +60,8 @@ def reference_pages() -> dict[str, str]:
         "reference/environment.md": environment_page(),
         "reference/config.md": config_page(),
         "reference/errors.md": errors_page(),
+        "reference/dataset-row.md": dataset_row_page(),
+        "reference/dataset-row.schema.json": _dataset_row_schema(),
     }
 
 
@@ -103,6 +107,18 @@ def environment_page() -> str:
         table(("variable", "option"), options),
     ]
     return "\n\n".join([*parts, ""])
+
+
+def dataset_row_page() -> str:
+    """The page of a row of a dataset of a user's own."""
+    fields = [(f"`{name}`", field.description or "") for name, field in Row.model_fields.items()]
+    about = "Examples, and what each field is for: [your own dataset](../how-to/your-own-dataset.md)."
+    schema = f"## JSON schema\n\n[Download](dataset-row.schema.json)\n\n```json\n{_dataset_row_schema()}```"
+    return "\n\n".join(["# A dataset's row", about, table(("field", "holds"), fields), schema, ""])
+
+
+def _dataset_row_schema() -> str:
+    return json.dumps(Row.model_json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 def errors_page() -> str:

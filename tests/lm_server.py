@@ -33,24 +33,25 @@ class LMServer:
 
     Attributes:
         seconds: That a call takes.
-        reply: Given a call, the fields of a reply, an HTTP status and a message, or the text of a page. An answer from
-            passages that says nothing of whether they hold one is answered.
+        reply: Given a call, the fields of a reply, an HTTP status and a message or a body, or the text of a page. An
+            answer from passages that says nothing of whether they hold one is answered.
         holds: Given a call whose reply has one field, how probable the LM holds each value of it.
         calls: Those begun, in order.
         done: Those whose reply was sent.
         keys: The authorizations of requests, those for the list of models too.
         traceparents: Those of the calls, by OpenTelemetry.
         left: Replies that were streamed to a client that went away.
-        models: The status of its list of models.
+        models: The status of its list of models, of which it has `no_models` perhaps, and says null.
         usage: What it says of tokens.
         finish_reason: Why it says that its replies have ended.
         retry_after: The header of a reply that is an HTTP status, if any.
         pause: Seconds between the pieces of a reply that is streamed.
+        streams: Whether it streams replies; otherwise it sends them whole.
         cut: Pieces after which the connection is closed, in the first so many replies that are streamed.
     """
 
     seconds: float = 0.0
-    reply: Callable[[Call], dict[str, Any] | tuple[int, str] | str | None] = lambda call: None
+    reply: Callable[[Call], dict[str, Any] | tuple[int, str | dict[str, Any]] | str | None] = lambda call: None
     holds: Callable[[Call], dict[str, float]] | None = None
     calls: list[Call] = field(default_factory=list)
     done: list[Call] = field(default_factory=list)
@@ -60,9 +61,11 @@ class LMServer:
     finish_reason: str = "stop"
     retry_after: str = ""
     pause: float = 0.0
+    streams: bool = True
     cut: tuple[int, int] = (0, 0)
     left: int = 0
     models: int = 200
+    no_models: bool = False
     api_base: str = ""
     most_at_once: int = 0
     _at_once: int = 0
@@ -91,7 +94,7 @@ class LMServer:
         if isinstance(said, str):
             return 200, said
         if isinstance(said, tuple):
-            return said[0], {"error": {"message": said[1]}}
+            return said[0], said[1] if isinstance(said[1], dict) else {"error": {"message": said[1]}}
         usage = self.usage
         if held := self.holds and self.holds(call):
             said = {call.wanted[0]: max(held, key=lambda value: held[value])}
@@ -140,7 +143,8 @@ def lm_server(**settings: Any) -> Iterator[LMServer]:
 
         def do_GET(self) -> None:
             served.keys.append(self.headers["Authorization"])
-            models = {"object": "list", "data": [{"id": MODEL, "object": "model"}]}
+            listed = None if served.no_models else [{"id": MODEL, "object": "model"}]
+            models = {"object": "list", "data": listed}
             self._send(*((served.models, models) if self.path.startswith("/v1/") else (404, {})))
 
         def do_POST(self) -> None:
@@ -148,7 +152,7 @@ def lm_server(**settings: Any) -> Iterator[LMServer]:
             served.traceparents.append(self.headers["traceparent"])
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             status, reply = served.serve(request)
-            if request.get("stream") and status == 200 and isinstance(reply, dict):
+            if request.get("stream") and served.streams and status == 200 and isinstance(reply, dict):
                 self._stream(reply)
             else:
                 self._send(status, reply)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.environments import install, new_environment
 from tests.lm_server import MODEL
 from tests.serving.index_server import served_index
 from typedrag.core.extras import PACKAGES, MissingExtra, name_missing_extras, require
@@ -108,7 +109,9 @@ def test_a_missing_extra_is_one_line_with_what_installs_it(tmp_path, monkeypatch
     monkeypatch.delenv("JAVA_HOME", raising=False)
     (tmp_path / "page.html").write_text("<p>Leaves fall.")
     (tmp_path / "model.gguf").write_bytes(b"GGUF")
-    done = run(f"import os; os.chdir({str(tmp_path)!r})\n{LEAN}{EACH_COMMAND}", json.dumps(list(WANTING)))
+    (tmp_path / "sitecustomize.py").write_text(LEAN)  # for the processes that read documents
+    place = f"import os, sys; os.chdir({str(tmp_path)!r}); sys.path.insert(0, {str(tmp_path)!r})\n"
+    done = run(f"{place}{LEAN}{EACH_COMMAND}", json.dumps(list(WANTING)))
     assert done.returncode == 0, done.stderr
     for (arguments, extra), (status, said) in zip(WANTING.items(), json.loads(done.stdout), strict=True):
         assert status == 3, (arguments, said)
@@ -185,28 +188,15 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def install(python: Path, *packages: Path | str) -> None:
-    """Install by uv where it has been told where pip looks, which has torch as a CPU build."""
-    uv = shutil.which("uv") if "UV_INDEX_STRATEGY" in os.environ else None
-    command = [uv, "pip", "install", "--python", python] if uv else [python, "-m", "pip", "install"]
-    subprocess.run([*command, "--quiet", *packages], check=True)
-
-
 @pytest.fixture(scope="session")
 def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of an environment into which the built wheel was installed, the core alone."""
     folder = tmp_path_factory.mktemp("core")
-    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
-    python = folder / "venv" / "bin" / "python"
-    pip = [python, "-m", "pip", "--disable-pip-version-check", "--retries", "1"]
-    reached = subprocess.run(
-        [*pip, "download", "--quiet", "--no-deps", "click", "--dest", folder], capture_output=True, text=True
-    )
-    if reached.returncode:
-        pytest.skip(f"no package index is in reach: {reached.stderr.strip().splitlines()[-1]}")
+    python = new_environment(folder)
     for name in ("pyproject.toml", "README.md", "LICENSE"):  # a build would leave its files beside these
         shutil.copy(ROOT / name, folder)
     shutil.copytree(ROOT / "typedrag", folder / "typedrag", ignore=shutil.ignore_patterns("__pycache__"))
+    pip = [python, "-m", "pip", "--disable-pip-version-check"]
     subprocess.run([*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, folder], check=True)
     install(python, wheel(python))
     return python

@@ -94,7 +94,7 @@ def test_a_refused_question_of_a_file_leaves_the_others_answered(ask, stub):
         ([QUESTION, "--retriever", "gold"], "retriever=gold reads labels of a dataset", 2),
         ([QUESTION, "--out", "x.jsonl"], "--out is for the answers of --file", 2),
         ([QUESTION, "--file", "-"], "both a question and --file", 2),
-        ([QUESTION, "--lm", "openai/gpt-4o-mini"], "API key", 3),
+        ([QUESTION, "--lm", "openai/gpt-4o-mini"], "Error: OPENAI_API_KEY is not set. ", 3),
         ([QUESTION, "--resume"], "Name it with --out", 2),
         ([QUESTION, "--max-cost", "1"], "caps are for the questions of --file", 2),
         ([QUESTION, "--executor", "ray"], "--executor is for the questions of --file", 2),
@@ -128,6 +128,15 @@ def test_a_type_that_is_unsure_is_said(ask, stub):
     asked = ["Should schools ban homework?", "-o", "type_threshold=1", *stub]
     assert "type unsure: perhaps debate" in ask(*asked).stderr
     assert "debate (type unsure)" in ask(*asked, "--trace").stderr
+
+
+def test_the_adapter_can_be_chosen(ask, server, stub):
+    server.reply = lambda call: (
+        '{"choices": [{"message": {"role": "assistant", "content": "[[ ## answer ## ]]\\nSo."}}]}'
+    )
+    done = ask("Why?", *stub, "--adapter", "chat", "--program", "direct_lm")
+    assert done.stdout.endswith("\nSo.\n")
+    assert "response_format" not in server.calls[-1].request
 
 
 def ask_many(server, tmp_path, *flags):

@@ -121,7 +121,7 @@ def test_what_is_compiled_against_by_default_is_not_won_by_what_only_sounds_righ
     labelled = [*WITHOUT_METRIC, "--path", "labelled.jsonl", "--scorer", STUB]
     mixed = compile_(*labelled, "--out", "mixed")
     assert mixed.exit_code == 0, mixed.output
-    assert "verdict: no better: no candidate did better" in mixed.stdout
+    assert "verdict: no better than its base, 0 of 1 predictors changed: no candidate did better" in mixed.stdout
     assert "without truthfulness" not in mixed.stderr
     assert Compiled.read(Path("mixed/program")).about.metric == "truthfulness=1,linkage=1,coverage=1"
     alone = compile_(*labelled, "--metric", "linkage", "--out", "alone")

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from tests.commands import invoke as run
-from typedrag.datasets import SPLITS, load_dataset, sources, typed_rag
+from typedrag.datasets import SPLITS, Row, load_dataset, sources, typed_rag
 
 NF_CATS = "annotated_by,category,question\nauthors,REASON,Why is it so?\nmturk,DEBATE,Is it good?\n"
 
@@ -59,6 +59,30 @@ def test_show_maps_fields(tmp_path):
     assert facts["first"] == {"id": "8", "question": "How?", "subset": "b"}
 
 
+def test_check_says_what_is_wrong_and_what_can_be_measured(tmp_path):
+    file = tmp_path / "mine.csv"
+    file.write_text("question,gold,passage_ids\nWhy?,a,p1\nHow?,b,\nWho?\n")
+    facts = run("datasets", "check", file, "--field", "answers=gold", "--json")
+    assert facts.exit_code == 1
+    facts = json.loads(facts.stdout)
+    assert (facts["questions"], facts["fields"]) == (2, {"question": 2, "id": 2, "answers": 2, "passage_ids": 1})
+    assert [fault.partition(". ")[0] for fault in facts["faults"]] == [
+        f"{file}, line 4 cannot be used: it has 1 columns, the header 3"
+    ]
+    assert facts["measurable"] | {"rouge": 2, "truthfulness": 2, "retrieval": 1} == facts["measurable"]
+    assert facts["not_measurable"]["com-rouge"] == "the question has no sub-answers"
+    assert {"coverage", "linkage", "question-type"} <= set(facts["not_measurable"])
+    file.write_text("question,answers\nWhy?,a\n")
+    done = run("datasets", "check", file)
+    assert done.exit_code == 0
+    assert done.stdout.startswith("1 usable questions, 0 faults\n")
+    assert run("datasets", "check", tmp_path / "none.csv").exit_code == 2
+
+
+def test_schema_is_that_of_a_row():
+    assert json.loads(run("datasets", "schema").stdout) == Row.model_json_schema()
+
+
 def test_fetch_says_where_it_is_kept(tmp_path, monkeypatch):
     import datasets
 
@@ -74,7 +98,10 @@ def test_fetch_says_where_it_is_kept(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["show", "nfqa"], "no dataset is called 'nfqa'. Datasets: 2wikimultihopqa, adaptive-rag"),
+        (
+            ["show", "nfqa"],
+            "no dataset is called 'nfqa'. Did you mean 'wiki-nfqa'? Datasets: 2wiki",
+        ),
         (["show", "file"], "dataset 'file' is read from a file. Name it: --path"),
         (["show", "file", "--field", "question"], "'question' maps no field"),
         (["show", "antique", "--subset", "nq"], "dataset 'antique' has no option 'subset'"),

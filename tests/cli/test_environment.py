@@ -112,10 +112,13 @@ def test_a_variable_of_a_version_is_no_option(run):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("evaluate --config {a} --out {out} --set programs.b.topk=3", "programs.1.topk is refused"),
+        ("evaluate --config {a} --out {out} --set programs.b.topk=3", "programs.1.topk is no setting"),
         ("evaluate --config {a} --out {out} --set programs.c.options.top_k=3", "There are: a, b"),
         ("compile --config {a} --out {out} --set lm.spce=x", "There are: spec, api_base"),
-        ("ranker train --out {out} --set epoch=2 --data {a} --start scratch", "training.epoch is refused"),
+        (
+            "ranker train --out {out} --set epoch=2 --data {a} --start scratch",
+            "no setting. Did you mean 'epochs'?",
+        ),
         ("ranker train --out {out} --set lm.spce=x --data {a} --start scratch", "There are: spec, api_base"),
         ("revelator train {a} --base x --out {out} --set warm=1", "There are: epochs"),
         ("sweep {a} --out {out} --set lm.spce=x", "There are: spec, api_base"),

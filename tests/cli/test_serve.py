@@ -17,7 +17,7 @@ QUESTION = "Why does homemade bread turn out dense and heavy?"
 def test_it_takes_settings_of_the_lm_from_a_file_and_keeps_no_reply_if_told_so(tmp_path, sample_index):
     file = tmp_path / "serve.yaml"
     file.write_text(
-        f"program: rag\nindex: {sample_index}\ntop-k: 3\ntemperature: 0.5\nmax_tokens: 77\n"
+        f"program: rag\nindex: {sample_index}\ntop-k: 3\ntemperature: 0.5\nmax_tokens: 77\nadapter: chat\n"
         "no-cache: true\noption: {answer_words: 33}\nqueue: 5\n"
     )
     with lm_server() as lm, process(lm, tmp_path, "--config", str(file), "--max-tokens", "99") as server:
@@ -25,6 +25,7 @@ def test_it_takes_settings_of_the_lm_from_a_file_and_keeps_no_reply_if_told_so(t
     asked = [call for call in lm.calls if call.wanted]
     assert len(asked) == 2  # the second reply is not a kept one
     assert {(call.request["temperature"], call.request["max_tokens"]) for call in asked} == {(0.5, 99)}
+    assert any("[[ ## completed ## ]]" in str(call.request) for call in lm.calls)
     assert "33 words" in asked[0].request["messages"][0]["content"] + asked[0].request["messages"][-1]["content"]
     assert [len(answer["passages"]) for answer in answers] == [3, 3]
 

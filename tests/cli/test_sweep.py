@@ -86,6 +86,16 @@ def test_a_file_is_all_that_is_needed(file, server, tmp_path, monkeypatch):
     assert "<script" not in (out / "figures" / "figures.html").read_text()
 
 
+def test_a_sweep_of_which_no_trial_keeps_to_the_constraints_says_what_to_change(file, tmp_path):
+    values = yaml.safe_load(file.read_text())
+    file.write_text(yaml.safe_dump({**values, "constraints": [{"measure": "cost/tokens", "at_most": 1}]}))
+    swept = typedrag(file, "--out", tmp_path / "out")
+    assert "sweep best" not in swept.stderr
+    assert "no trial keeps to the constraints: there is no best. The nearest, trial " in swept.stderr
+    assert "misses cost/tokens at most 1 by 109. Loosen the constraints" in swept.stderr
+    assert "Loosen the constraints" in typedrag("best", tmp_path / "out").stderr
+
+
 def test_settings_of_the_command_line_have_the_last_word(file, tmp_path):
     swept = typedrag(file, "--out", tmp_path / "out", "--set", "stop.tokens=1", "--set", "dataset.limit=2")
     assert swept.exit_code == 1

@@ -32,7 +32,7 @@ def openapi() -> dict[str, Any]:
 
 
 def streams() -> dict[str, Any]:
-    """The events of an answer in both streams, each with the names of its fields, and the tools for agents."""
+    """The events of an answer in all streams, each with the names of its fields, and the tools for agents."""
     chat = {"messages": [{"role": "user", "content": QUESTION}], "stream_options": {"include_usage": True}}
     accept = {"Accept": "text/event-stream"}
     with (
@@ -42,8 +42,10 @@ def streams() -> dict[str, Any]:
     ):
         events = server.client.post("/v1/answer", json={"question": QUESTION}, headers=accept)
         chunks = server.client.post("/v1/chat/completions", json={**chat, "stream": True})
+        parts = server.client.post("/v1/responses", json={"input": QUESTION, "stream": True})
         tools = asyncio.run(_tools(f"{server.url}/mcp"))
-    return {"/v1/answer": _events(events), "/v1/chat/completions": _events(chunks), "/mcp": tools}
+    streamed = {"/v1/answer": events, "/v1/chat/completions": chunks, "/v1/responses": parts}
+    return {**{path: _events(reply) for path, reply in streamed.items()}, "/mcp": tools}
 
 
 async def _tools(url: str) -> dict[str, Any]:

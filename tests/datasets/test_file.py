@@ -1,12 +1,16 @@
 import json
+import re
+from pathlib import Path
 
 import pytest
 
 from tests.datasets.files import refusal, write, write_json, write_jsonl
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType, SubQuestionType
-from typedrag.core.records import Reference, SubQuestion
-from typedrag.datasets import field_mapping, load_dataset
+from typedrag.core.records import Nugget, Reference, SubQuestion
+from typedrag.datasets import Row, check_file, field_mapping, load_dataset
+
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "your-own-dataset.md").read_text("utf-8")
 
 FULL = {
     "id": 7,
@@ -17,6 +21,7 @@ FULL = {
     "answers": ["so", "thus"],
     "passage_ids": ["p1", 2],
     "sub_questions": [{"text": "What is it?", "type": "core"}],
+    "nuggets": [{"text": "It is by this.", "vital": False}, {"text": "And by that."}],
     "aspects": ["causes", "effects"],
     "sub_answers": ["By this.", "To that."],
 }
@@ -29,6 +34,7 @@ def test_fields_are_read_by_their_names(tmp_path):
     assert example.references == (Reference("Good.", 3), Reference("Poor.", 1))
     assert (example.answers, example.passage_ids) == (("so", "thus"), ("p1", "2"))
     assert example.sub_questions == (SubQuestion("What is it?", SubQuestionType.CORE),)
+    assert example.nuggets == (Nugget("It is by this.", vital=False), Nugget("And by that."))
     assert (example.aspects, example.sub_answers) == (("causes", "effects"), ("By this.", "To that."))
 
 
@@ -134,3 +140,60 @@ def test_other_columns_are_passed_by_and_named(tmp_path):
 def test_questions_that_repeat_with_other_answers_are_refused(tmp_path):
     file = write(tmp_path / "mine.csv", "question,answers\nWhy?,a\nWhy?,b\n")
     assert f"{file}, line 3 cannot be used: its id " in refusal("file", file)
+
+
+def test_the_page_shows_a_row_with_every_field_in_the_words_of_the_errors(tmp_path):
+    row = json.loads(re.search(r"```json\n(.*?)```", PAGE, re.DOTALL)[1])
+    assert list(row) == list(Row.model_fields)
+    [example] = load_dataset("file", write_jsonl(tmp_path / "mine.jsonl", row)).examples
+    assert set(row) == set(example.keys())
+    for name, field in Row.model_fields.items():
+        assert f"| `{name}` | {field.description} |" in PAGE
+    cells = re.search(r"```text\n(.*?)```", PAGE, re.DOTALL)[1]
+    [example] = load_dataset("file", write(tmp_path / "mine.csv", cells)).examples
+    assert len(example.answers) == 2
+    assert [r.label for r in example.references] == [3, 0]
+
+
+def test_the_schema_admits_the_row_of_the_page_and_no_other_shape():
+    from jsonschema import Draft202012Validator
+
+    valid = Draft202012Validator(Row.model_json_schema()).is_valid
+    row = json.loads(re.search(r"```json\n(.*?)```", PAGE, re.DOTALL)[1])
+    assert valid(row) and valid({**row, "id": 7})
+    assert not valid({**row, "references": [{"text": "x"}]})
+    assert not valid({**row, "sub_questions": ["x"]})
+
+
+def test_all_faults_of_a_file_are_found_at_once(tmp_path):
+    rows = ["{", {**FULL, "references": [{"text": "x"}]}, FULL, {"id": 8}, {"id": 9}, {**FULL, "subset": "b"}]
+    file = write(tmp_path / "mine.jsonl", "".join(f"{r if isinstance(r, str) else json.dumps(r)}\n" for r in rows))
+    dataset, faults = check_file(file)
+    assert [e.id for e in dataset.examples] == ["7"]
+    said = [
+        "line 1 cannot be used: it is not JSON",
+        "line 2 cannot be used: references.0.label: Field required; references.0: Input should be a valid string. "
+        "Correct or remove it: 'references' holds answers with whole numbers as labels",
+        "line 4 and 1 more cannot be used: question: Field required",
+        "line 6 cannot be used: its id '7' is that of",
+    ]
+    assert all(fault.startswith(f"{file}, {start}") for fault, start in zip(faults, said, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("question,answers\nWhy?,a,b\nHow?,x\n", ["line 2 cannot be used: it has 3 columns, the header 2"]),
+        ("question,answer\nWhy?,a\nHow?,x\n", ["line 2 and 1 more: its field 'answer' would not be read"]),
+        ('question\nWhy?\n"Ho"w?\nWho?\n', ["line 3 cannot be used: "]),
+        ("question\n", [" holds no question of dataset 'file'"]),
+    ],
+)
+def test_all_faults_of_a_table_are_found_at_once(tmp_path, text, faults):
+    file = write(tmp_path / "mine.csv", text)
+    assert [f"{said}" in fault for fault, said in zip(check_file(file)[1], faults, strict=True)] == [True] * len(faults)
+
+
+def test_no_row_is_a_fault_of_its_own_where_the_mapping_is_wrong(tmp_path):
+    file = write_jsonl(tmp_path / "mine.jsonl", {"question": "Why?"}, {"question": "How?"})
+    assert len(check_file(file, {"refs": "gold"})[1]) == 1

@@ -7,14 +7,17 @@ import dspy
 import pytest
 
 from tests.lm_server import lm_server
-from typedrag.core.errors import InputError, LMUnavailable
+from typedrag.core import proxies
+from typedrag.core.errors import InputError, LMUnavailable, Unavailable
 from typedrag.core.events import listen
 from typedrag.core.records import Answer, Usage
+from typedrag.experiments.tracking.tracker import connect_to_existing
 from typedrag.lms import client, in_process
 from typedrag.lms.cost import CostTracker, Spending, track_cost
 from typedrag.lms.lm import open_lm, reply_settings, use_lm
 from typedrag.lms.replies import use_reply_store
 from typedrag.programs import DirectLM
+from typedrag.retrieval.search.remote import open_remote
 
 REASONING = ("openai/gpt-5-mini", "openai/o3", "openai/o4-mini")
 
@@ -103,6 +106,19 @@ def test_all_calls_keep_the_pause_that_a_server_asks_one_of_them_for(server):
     assert all(moment - began[0] >= 1 for moment in began[1:])
 
 
+def test_calls_that_wait_together_do_not_come_back_together():
+    client.RETRY_AFTER.set("busy at None", 20.0, notify=False)
+    caller = client.Caller(dspy.LM("busy"), 3, takes_sampling=True)
+    error = dspy.LMRateLimitError("busy", retry_after=20.0)
+    waits = [client._Retries(caller).wait for _ in range(20)]
+    for _ in range(20):
+        retries = client._Retries(caller)
+        assert retries.again(error)
+        waits.append(retries.wait)
+    assert all(19 < wait <= 25 for wait in waits)  # none sooner than asked
+    assert max(waits) - min(waits) > 1
+
+
 def test_a_fault_of_the_server_is_met_by_as_many_tries_as_wanted(server):
     server.retry_after = "0.01"
     server.reply = lambda call: (500, "CUDA out of memory")
@@ -174,6 +190,29 @@ def test_no_proxy_stands_before_a_server_of_this_machine(server, monkeypatch, ex
     assert ask(open_lm("vllm:stub", api_base=server.api_base, cache=False, num_retries=0))[0].answer
     assert len(server.calls) == 2
     assert all("example.org" in os.environ[name] for name in exceptions)
+
+
+def test_a_socks_proxy_without_its_package_is_named(server, monkeypatch):
+    monkeypatch.setenv("ALL_PROXY", "socks5://me:secret@proxy.example:1080")
+    monkeypatch.setattr(proxies, "find_spec", lambda name: None)
+    with pytest.raises(Unavailable, match=r"SOCKS proxy proxy.example:1080 needs the package 'socksio'") as refused:
+        open_lm("vllm:stub", api_base="http://lm.example/v1")
+    assert "secret" not in str(refused.value)
+    with pytest.raises(Unavailable, match="'socksio'"):
+        open_lm("openai/gpt-4o-mini")
+    with pytest.raises(Unavailable, match="'socksio'"):
+        open_remote("http://index.example", {})
+    with pytest.raises(Unavailable, match="'PySocks'"):
+        connect_to_existing("http://mlflow.example", "a run")
+    assert ask(open_lm("vllm:stub", api_base=server.api_base, cache=False))[0].answer  # on this machine there is none
+
+
+def test_a_star_in_no_proxy_stays_alone(monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    assert proxies.find_proxy("http://lm.example/v1") == ""
+    assert os.environ["no_proxy"] == "*"
 
 
 @pytest.mark.parametrize("spec", ["embedded", "vllm-offline:org/model"])

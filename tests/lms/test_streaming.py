@@ -7,10 +7,12 @@ import dspy
 import pytest
 
 from tests.lm_server import MODEL, lm_server, words
+from tests.programs.passages import Numbered
 from typedrag import DirectLM, open_lm, use_lm
 from typedrag.core.errors import CallFailed
 from typedrag.core.events import AnswerEnded, AnswerStarted, AnswerToken, Event, Read
 from typedrag.lms.client import AnswerText
+from typedrag.programs import build_program
 
 KEY = "sk-0123456789abcdef"
 
@@ -126,3 +128,47 @@ def test_a_stream_that_is_always_cut_off_ends_in_an_error(monkeypatch):
     monkeypatch.setattr("typedrag.lms.client.RETRIES", 1)
     with lm_server(cut=(9, 3)) as server, use_lm(lm_at(server, num_retries=1)), pytest.raises(CallFailed):
         asyncio.run(events_of("Why?"))
+
+
+# servers that do not stream
+
+
+def refuses(word: str):
+    """A server that refuses requests with a field, as FastAPI says it."""
+    fault = {"detail": [{"loc": ["body", word], "msg": "extra fields not permitted", "type": "value_error.extra"}]}
+    return lambda call: (422, fault) if word in call.request else {"answer": words(40)}
+
+
+@pytest.mark.parametrize(
+    "settings", [{"streams": False}, {"reply": refuses("stream")}, {"reply": refuses("stream_options")}]
+)
+def test_an_answer_comes_from_a_server_that_does_not_stream(settings):
+    with lm_server(**{"reply": lambda call: {"answer": words(40)}, **settings}) as server:
+        lm = lm_at(server)
+        with use_lm(lm):
+            first, second = asyncio.run(events_of("Why?")), asyncio.run(events_of("How?"))
+        assert [events[-1].answer.answer for events in (first, second)] == [words(40)] * 2
+        assert ["stream" in call.request for call in server.calls] == [True, False, False]
+
+
+async def values_of(program: dspy.Module, question: str, **settings) -> list:
+    return [value async for value in dspy.streamify(program, **settings)(question=question)]
+
+
+@pytest.mark.parametrize(
+    ("program", "question"), [("typed_rag", "Should zoos be banned?"), ("hanrag", "Why do volcanoes erupt?")]
+)
+def test_streamify_works(program, question):
+    with lm_server() as server, use_lm(lm_at(server)):
+        *chunks, prediction = asyncio.run(values_of(build_program(program, Numbered()), question))
+        assert len(server.calls) == prediction.usage.lm_calls > 1
+    assert chunks and prediction.answer
+
+
+def test_a_listener_of_streamify_hears_the_answer():
+    program = DirectLM()
+    listener = dspy.streaming.StreamListener("answer", predict=program.answer_without_passages)
+    with lm_server(reply=lambda call: {"answer": words(40)}) as server, use_lm(lm_at(server, adapter="json")):
+        *heard, prediction = asyncio.run(values_of(program, "Why?", stream_listeners=[listener]))
+    assert len(heard) > 20 and words(40) in "".join(piece.chunk for piece in heard)
+    assert (prediction.answer, prediction.usage.prompt_tokens) == (words(40), 100)

@@ -34,7 +34,7 @@ def test_a_program_reads_no_option_that_it_does_not_say(name, monkeypatch):
     with scripted({s.DecomposeIntoSubQuestions: written, s.TypeSubQuestions: core, **answered}):
         build_program(name, Numbered(), options=options)(question=QUESTION)
     # in the answer, also of a program that shows the LM none; by the ways of other programs that it shares
-    noted = {"passage_words", "answer_prompt"}
+    noted = {"passage_words", "answer_prompt", "answer_length"}
     assert "max_question_chars" in read
     assert read & Options.model_fields.keys() <= program_class(name).reads | noted
 
@@ -63,13 +63,22 @@ def test_how_answers_are_asked_for_is_followed_or_refused(name, given):
     ("coverage_definition", {"sift": False}, "sift"),
     ("coverage_definition", {"coverage_rerank": "judge", "top_k": 3}, "coverage_rerank"),
     ("hanrag", {"max_lm_calls": 9}, "max_lm_calls"),
+    ("richrag", {"answer_length": "phrase"}, "answer_length"),
+    ("coverage_end_to_end", {"answer_length": "phrase"}, "answer_length"),
+    ("coverage_retrieval", {"rerank_everywhere": False}, "rerank_everywhere"),
 ])  # fmt: skip
 def test_an_option_that_it_does_not_read_is_refused_with_those_that_it_does(name, given, refused):
-    said = f"program '{name}' has no option '{refused}'. Its options: .*retries"
+    said = f"program '{name}' has no option '{refused}'. .*Its options: .*retries"
     with pytest.raises(InputError, match=said):
         ProgramSource(name).options(overrides=given)
     with pytest.raises(InputError, match=said):
         build_program(name, Numbered(), options=Options().with_given(given))
+
+
+@pytest.mark.parametrize("type_", ["evidence-based", "comparison", "experience"])
+def test_a_type_without_sub_queries_of_its_own_has_no_limit_of_them(type_):
+    with pytest.raises(InputError, match=f"{type_} has no max_sub_queries; reason, instruction, debate have"):
+        ProgramSource("typed_rag").options(overrides={"by_type": {type_: {"max_sub_queries": 3}}})
 
 
 def test_defaults_are_never_refused():

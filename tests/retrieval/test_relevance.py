@@ -93,6 +93,15 @@ def test_a_cascade_asks_the_lm_about_unsure_passages_alone():
     assert len(steps) == 1 and total_usage(steps).lm_calls == 1
 
 
+@pytest.mark.parametrize(("threshold", "judged"), [(0.5, [1, 2]), (0.7, [1, 2, 3])])
+def test_a_cascade_asks_the_lm_by_a_high_threshold_too(threshold, judged):
+    gate = CascadeFilter(Known(0.9, 0.45, 0.55, 0.65, 0.1, threshold=threshold), lm_filter())
+    with scripted(verdicts(*(True for _ in judged))) as engine:
+        kept = gate.relevant(QUESTION, PASSAGES)
+    assert [n for n in range(5) if f"number {n}" in engine.prompts[0][1]] == judged
+    assert ids(kept) == ["p0", "p1", "p2", *(["p3"] if threshold <= 0.65 or 3 in judged else [])]
+
+
 @pytest.fixture(scope="module")
 def cross_encoder(tmp_path_factory):
     return save_bert(tmp_path_factory.mktemp("cross") / "bert", labels=1)

@@ -109,10 +109,12 @@ def test_a_name_that_a_server_without_keys_does_not_know_is_named_with_its_mend(
         assert server.client.get("/v1/models", headers={"Host": "evil.example"}).status_code == 421
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/answer"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/answer"])
 def test_a_stream_is_not_silent_before_its_first_event(path, monkeypatch):
     monkeypatch.setattr(responses, "_PING_SECONDS", 0.1)
-    body = {"question": QUESTION} if path == "/v1/answer" else {"messages": CHAT[1:2], "stream": True}
+    body = {"question": QUESTION}
+    if path != "/v1/answer":
+        body = {"input" if path == "/v1/responses" else "messages": CHAT[1:2], "stream": True}
     events = {"Accept": "text/event-stream"}
     with (
         lm_server(reply=lambda call: (500, "no"), seconds=0.5) as lm,

@@ -15,6 +15,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
+from schemathesis.specs.openapi import checks
 
 import typedrag
 from tests.lm_server import lm_server
@@ -22,14 +23,22 @@ from tests.serving.server import Server, program, served
 
 REQUESTS = int(os.environ.get("TYPEDRAG_FUZZ", "700"))
 MEANT = (502, 503, 504)
+DOCUMENTED = [
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_headers_conformance,
+    checks.response_schema_conformance,
+]
+"""That replies are as the schema says."""
 TOLD_NOBODY = (
     "Traceback", "site-packages", ".py", "Errno", "0x7f", f"{Path(typedrag.__file__).parents[1]}", f"{Path.home()}/"
 )  # fmt: skip
 
 METHODS = b"GET POST PUT PATCH DELETE HEAD OPTIONS TRACE CONNECT get BREW \xff".split()
 PATHS = """/ /v1/answer /v1/answer/batch /v1/answer/ /v1/program?name= /v1/program?name=%ff%00 /v1/models /mcp /mcp/
-/v1/chat/completions /v1/feedback /metrics /healthz /readyz /openapi.json /docs /static/ /static/../../etc/passwd
-/static/%2e%2e/%2e%2e/etc/passwd //v1/answer /%00 /..;/v1 * http://elsewhere/v1/answer /v1/answer?%ed%a0%80=1""".split()
+/v1/chat/completions /v1/responses /v1/feedback /metrics /healthz /readyz /openapi.json /docs /static/
+/static/../../etc/passwd /static/%2e%2e/%2e%2e/etc/passwd
+//v1/answer /%00 /..;/v1 * http://elsewhere/v1/answer /v1/answer?%ed%a0%80=1""".split()
 HEADERS = [
     b"Content-Type: application/json",
     b"Content-Type: application/json; charset=utf-7",
@@ -149,6 +158,7 @@ def ask_by_schema(server: Server, each: int, check: Callable[[int, str, object],
             @given(case=found.ok().as_strategy(generation_mode=mode))
             def ask(case: schemathesis.Case) -> None:
                 reply = case.call(timeout=60)  # the first coverage is judged once its model is loaded
+                case.validate_response(reply, checks=DOCUMENTED)
                 check(reply.status_code, f"{reply.text} {reply.headers}", case)
 
             with suppress(Unsatisfiable):  # an operation without arguments forbids nothing

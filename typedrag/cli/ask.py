@@ -48,7 +48,7 @@ FIELDS = options.field_options(
     "programs.reranker", "programs.retriever",
     ("lm.spec --lm", options.LM_HELP),
     ("lm.api_base", "Address of an OpenAI-compatible server. For vllm, default: TYPEDRAG_API_BASE."),
-    "lm.temperature", "lm.max_tokens", "calls_in_flight", "executor", "workers",
+    "lm.temperature", "lm.max_tokens", "lm.adapter", "calls_in_flight", "executor", "workers",
 )  # fmt: skip
 CAPS = options.field_options(SpendingCaps, *options.CAPS, under="caps")
 
@@ -73,6 +73,7 @@ def command(
         "Questions, one a line, or JSONL, or CSV or TSV with columns `question` and optionally `id` and "
         "`question_type`; - is stdin.",
     ] = None,
+    fields: options.FieldMapping,
     out: Annotated[Path | None, "Write the answers of --file to this JSONL file."] = None,
     resume: Annotated[bool, "Continue an interrupted run into --out."] = False,
     threads: Annotated[PositiveInt, "Questions answered at once."] = 4,
@@ -95,10 +96,11 @@ def command(
          "Redirect the answer: typedrag ask … > FILE"),
     )  # fmt: skip
     _refuse(wrong)
-    questions = _read_questions(file) if file else []
+    questions = _read_questions(file, fields) if file else []
     _refuse((
         (question is None and question_type, "--type is of one question",
          "Give the file of questions a column question_type"),
+        (question is not None and fields, "--field is of the columns of --file", "Leave it out"),
         (question is not None and any(caps.values()), "caps are for the questions of --file",
          "Leave them out: -o max_lm_calls=N is of one question"),
         (question is not None and executor != "local", "--executor is for the questions of --file", "Leave it out"),
@@ -135,7 +137,7 @@ def command(
     types = {q.id: q.question_type for q in questions if q.question_type}
     settings = {
         **parts.answer_settings(configured),
-        "lm settings": options.chosen(temperature=lm.temperature, top_p=lm.top_p, max_tokens=lm.max_tokens),
+        "lm settings": lm.model_dump(include={"temperature", "top_p", "max_tokens", "adapter"}, exclude_none=True),
         **({"question types": types} if types else {}),
     }
     calls = values["calls_in_flight"] or CALLS_IN_FLIGHT
@@ -163,16 +165,16 @@ def _refuse(mistakes: tuple[tuple[Any, str, str], ...]) -> None:
             raise InputError(problem, hint)
 
 
-def _read_questions(file: Path) -> list[AskedQuestion]:
+def _read_questions(file: Path, fields: dict[str, str]) -> list[AskedQuestion]:
     from typedrag.experiments import read_question_file, read_questions
     from typedrag.files.text_files import usable_lines
 
     name = "standard input"
     if file != STDIN:
-        return read_question_file(file)
+        return read_question_file(file, fields)
     try:
         with click.open_file("-", encoding="utf-8") as lines:
-            return read_questions(usable_lines(lines, name), name)
+            return read_questions(usable_lines(lines, name), name, fields)
     except UnicodeDecodeError as error:
         raise InputError(f"{name} is not UTF-8 text ({error})", "Send UTF-8") from None
 

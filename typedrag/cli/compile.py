@@ -108,7 +108,8 @@ def command(
         say(f"{result.target}: stopped: {result.outcome.stopped}; the best so far is kept")
     say(f"compiled ({in_words(result.spent)}): {result.folder}")
     if result.registered:
-        say(f"registered: {result.registered}; serve it: typedrag registry promote {job.register_as} VERSION")
+        force = " --force" if result.test.verdict == "unchanged" else ""
+        say(f"registered: {result.registered}; serve it: typedrag registry promote {job.register_as} VERSION{force}")
     if as_json:
         return print_json(result.to_dict())
     return _draw(result.test, result)
@@ -141,7 +142,8 @@ def _draw(test: HeldOut, result: CompileResult) -> None:
     from typedrag.optimizers.compile.run import JUDGE
 
     if test.comparison is None:
-        echo("verdict: no better: no candidate did better than the base on the validation examples")
+        unchanged = f"no better than its base, 0 of {result.predictors} predictors changed"
+        echo(f"verdict: {unchanged}: no candidate did better on the validation examples")
         return
     rows = []
     for d in test.differences:

@@ -1,8 +1,9 @@
-"""`typedrag datasets`: list, show, fetch and build the datasets that programs are measured on."""
+"""`typedrag datasets`: list, show, check, fetch and build the datasets that programs are measured on."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from contextlib import ExitStack
 from inspect import cleandoc
@@ -13,7 +14,7 @@ import click
 from pydantic import FilePath, PositiveInt, ValidationError
 
 from typedrag.cli import options
-from typedrag.cli.terminal import RunsProgress, claim_file, echo, print_json, say
+from typedrag.cli.terminal import ExitCode, RunsProgress, claim_file, echo, print_json, say
 from typedrag.core.errors import InputError
 from typedrag.files.text_files import write_json_lines
 from typedrag.lms.cost import track_calls
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from typedrag.datasets import Dataset
 
 _SHOWN_SKIPPED = 5
+_SHOWN_FAULTS = 100
 _SHOWN_CHARACTERS = 200
 _KEPT = """
 
@@ -36,7 +38,7 @@ Subset = Annotated[str | None, options.Joined(), "A subset; default: all."]
 
 @click.group(name="datasets")
 def command() -> None:
-    """List, show, fetch and build the datasets that programs are measured on."""
+    """List, show, check, fetch and build the datasets that programs are measured on."""
 
 
 @options.command(group=command, name="list")
@@ -100,6 +102,69 @@ def show(
         text = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
         echo(f"  {field:17} {text}")
     return None
+
+
+@options.command(group=command)
+def check(file: FilePath, *, fields: options.FieldMapping, as_json: options.Json = False) -> None:
+    """Print all faults of FILE, a dataset of your own, and what can be measured with it.
+
+    Exit status 1 if it has a fault.
+    """
+    import dspy
+
+    from typedrag.core.errors import NotMeasurable
+    from typedrag.datasets import Row, check_file
+    from typedrag.metrics import Metric, build_metric, metric_names
+
+    dataset, faults = check_file(file, fields)
+    examples = dataset.examples
+
+    def metric_named(name: str) -> Metric:
+        try:
+            return build_metric(name)
+        except InputError:
+            return build_metric(name, dspy.LM("none/asked"))
+
+    def lacks(metric: Metric, example: dspy.Example) -> str:
+        try:
+            metric.require(example)
+        except NotMeasurable as lack:
+            return str(lack)
+        return ""
+
+    reasons = {name: [lacks(metric_named(name), e) for e in examples] for name in metric_names()}
+    fields_of = {name: n for name in Row.model_fields if (n := sum(bool(e.get(name)) for e in examples))}
+    measurable = {name: n for name, lacking in reasons.items() if (n := lacking.count(""))}
+    missing = {name: lacking[0] for name, lacking in reasons.items() if lacking and name not in measurable}
+    if as_json:
+        facts = {"faults": faults, "questions": len(examples), "fields": fields_of}
+        print_json({**facts, "measurable": measurable, "not_measurable": missing})
+    else:
+        for fault in faults[:_SHOWN_FAULTS]:
+            echo(fault)
+        if (more := len(faults) - _SHOWN_FAULTS) > 0:
+            echo(f"and {more:,} more faults: --json lists all")
+        echo(f"{len(examples):,} usable questions, {len(faults):,} faults")
+        for title, counts in (
+            ("questions with each field", fields_of),
+            ("questions that each metric can measure", measurable),
+        ):
+            echo(f"\n{title}")
+            for name, number in counts.items():
+                echo(f"  {name:15} {number:,}")
+        echo("\nnot measurable")
+        for name, reason in missing.items():
+            echo(f"  {name:15} {reason}")
+    if faults:
+        sys.exit(ExitCode.FAILED)
+
+
+@options.command(group=command)
+def schema() -> None:
+    """Print the JSON schema of a row of a dataset of your own."""
+    from typedrag.datasets import Row
+
+    echo(json.dumps(Row.model_json_schema(), indent=2, ensure_ascii=False))
 
 
 @options.command(group=command)

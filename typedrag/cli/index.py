@@ -69,9 +69,9 @@ def build(
 ) -> None:  # fmt: skip
     """Index files and folders.
 
-    .jsonl and .tsv files (also .gz) have a passage in each row, or with --contexts a question with its passages; .txt,
-    .md, .html, .pdf, .docx, .pptx and .epub files are split into passages of about 100 words. Links that lead out of a
-    folder are not followed.
+    .jsonl and .tsv files (also .gz) have a passage in each row, or with --contexts a question with its passages, and so
+    do .csv and .json files whose rows have an id and a text; documents are split into passages of about 100 words:
+    .txt, .md, .html, .pdf, .docx, .pptx, .xlsx, .epub, .eml. Links that lead out of a folder are not followed.
     """
     on_milvus = out.startswith(ADDRESS) or "://" in out
     if not sources and (on_milvus or not dense):

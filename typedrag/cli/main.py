@@ -12,6 +12,7 @@ import click
 from typedrag import __version__
 from typedrag.cli.options import Commands, Table, read_environment
 from typedrag.cli.terminal import ExitCode, echo, log_to_stderr, report_errors
+from typedrag.core.proxies import bypass_proxies
 
 COMMANDS: Table = {
     "Answer": {
@@ -35,7 +36,7 @@ COMMANDS: Table = {
         "registry": ("registry", "List and promote compiled programs registered in MLflow."),
     },
     "Manage": {
-        "datasets": ("datasets", "List, show, fetch and build datasets."),
+        "datasets": ("datasets", "List, show, check, fetch and build datasets."),
         "models": ("doctor:models", "List and fetch small models."),
         "doctor": ("doctor", "Check LMs, Java, models and index."),
         "research": ("main:research", "Make the papers' tables, check judges, train rankers, compare programs."),
@@ -101,6 +102,7 @@ def cli(ctx: click.Context, verbose: bool, quiet: bool, no_color: bool) -> None:
     if no_color:
         os.environ["NO_COLOR"] = "1"  # which rich heeds
     log_to_stderr(verbose=verbose, quiet=quiet)
+    bypass_proxies()
     if ctx.invoked_subcommand is None:
         echo(WELCOME, nl=False)
 

@@ -170,6 +170,8 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] in self.moved:
             say(f"typedrag {args[0]} is now typedrag {self.moved[args[0]]} {args[0]}")
+        elif args and args[0] not in self.places and not args[0].startswith("-"):
+            raise click.NoSuchCommand(args[0], possibilities=[*self.places, *self.moved], ctx=ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

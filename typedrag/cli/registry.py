@@ -42,7 +42,7 @@ def list_programs(*, tracking_uri: TrackingURI = None, as_json: options.Json = F
             cells = ["", program.problem, "", "", "cannot be loaded", ""]
         else:
             scores = (format_estimate(score) for score in (program.base, program.compiled))
-            cells = [program.program, about.metric, *scores, about.verdict, about.created[:10]]
+            cells = [program.program, about.metric, *scores, about.verdict or "no better", about.created[:10]]
         rows.append([program.name, str(program.version), ", ".join(program.aliases), *cells])
     headings = ("name", "version", "aliases", "program", "against", "before", "compiled", "verdict", "created")
     words = ("aliases", "program", "against", "verdict", "created")
@@ -61,7 +61,7 @@ def promote(
 ) -> None:
     """Give VERSION of NAME an alias, by which programs are loaded: models:/NAME@champion.
 
-    This is refused if, on the test split, the version is worse than before it was compiled; if its mean
+    This is refused if, on the test split, the version is worse than before it was compiled, or the same; if its mean
     of the objective is below that of the version with the alias; or if the two do not compare: not
     measured, another metric, other data, other LMs that answer or judge.
     """

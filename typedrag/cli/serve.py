@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -18,7 +16,8 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 from typedrag.cli import options
 from typedrag.cli.options import chosen
 from typedrag.cli.terminal import draw_table, echo, is_quiet, log_to_stderr, say
-from typedrag.core.errors import InputError
+from typedrag.core.errors import InputError, did_you_mean
+from typedrag.lms.specs import AdapterName
 from typedrag.serving.settings import HTTPLimits, Limits, Settings, read_settings
 
 if TYPE_CHECKING:
@@ -41,6 +40,7 @@ _DEFAULT = ("typed_rag",)
 def _program_options() -> list[click.Option]:
     """The options of what is served; each command has its own, since they are also set by variables named after it."""
     specs = "typed_rag, a folder, models:/NAME@ALIAS or runs:/ID/PATH; NAME=… serves it by that name. Repeatable: "
+    adapter_help = "How the LM is kept to the form of a reply. Default: as suits the LM."
     address = "Address of an OpenAI-compatible server. For vllm, default: TYPEDRAG_API_BASE."
     make = options.make_option
     return [
@@ -54,6 +54,7 @@ def _program_options() -> list[click.Option]:
         make("served__top_k", PositiveInt | None, "Passages retrieved per query.", ["-k", "--top-k"]),
         make("served__temperature", NonNegativeFloat | None, "Temperature of the LM.", ["--temperature"]),
         make("served__max_tokens", PositiveInt | None, "Tokens that the LM may write in a call.", ["--max-tokens"]),
+        make("served__adapter", AdapterName | None, adapter_help, ["--adapter"]),
         make("served__no_cache", bool, "Keep no replies of the LM, and answer from none.", ["--no-cache"]),
     ]
 
@@ -78,7 +79,7 @@ def _read_defaults(context: click.Context, _: click.Parameter, file: Path | None
     for name, value in read_yaml(file).items():
         option = known.get(name.replace("_", "-"))
         if not isinstance(option, click.Option):
-            raise InputError(f"{file}: there is no option --{name}", "See --help-all")
+            raise InputError(f"{file}: there is no option --{name}", f"{did_you_mean(name, known)}See --help-all")
         if isinstance(value, dict):
             value = [f"{key}={json.dumps(inner)}" for key, inner in value.items()]
         defaults[str(option.name)] = [value] if option.multiple and not isinstance(value, list) else value
@@ -153,32 +154,19 @@ def mcp(*, limits: OldLimits, values: dict[str, Any]) -> None:
     """
     from typedrag.serving.mcp import over_stdio
     from typedrag.serving.programs import Reloader
-    from typedrag.serving.service import Service
+    from typedrag.serving.service import Service, run_in_background
 
     sources = _program_specs(**values.pop("served"))
     settings = Settings(**read_settings(given_settings(values, limits), Limits).model_dump())
-    with _stdout_kept():
-        programs = [source.open() for source in sources]
-    say(f"typedrag answers an agent by {', '.join(loaded.name for loaded in programs)}")
 
-    async def answer() -> None:
+    async def open_service() -> Service:
+        programs = await run_in_background(lambda: [source.open() for source in sources])
+        say(f"typedrag answers an agent by {', '.join(loaded.name for loaded in programs)}")
         service = Service(programs, settings)
         Reloader(service, sources).watch()
-        await over_stdio(service)
+        return service
 
-    asyncio.run(answer())
-
-
-@contextmanager
-def _stdout_kept() -> Iterator[None]:
-    """Redirect to stderr what libraries print, even native ones: stdout belongs to the protocol."""
-    stdout = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        yield
-    finally:
-        os.dup2(stdout, 1)
-        os.close(stdout)
+    asyncio.run(over_stdio(open_service()))
 
 
 @click.group()

@@ -93,6 +93,7 @@ def run(
     """
     from typedrag.experiments.ray_pool import ray_address
     from typedrag.optimizers.sweep import SweepProgress, run_sweep
+    from typedrag.optimizers.sweep.best import why_no_best
     from typedrag.optimizers.sweep.config import keep_file, read_sweep
     from typedrag.optimizers.sweep.report import counts, front_rows
     from typedrag.optimizers.sweep.run import run_sweep_on_ray
@@ -124,7 +125,7 @@ def run(
     else:
         headings, *rows = front_rows(swept)
         draw_table(headings, rows, title="the front")
-    say(f"next: {_next_command(out, storage, settings, fields)}")
+    say(f"next: {_next_command(out, storage, settings, fields)}" if swept.front else ". ".join(why_no_best(swept)))
     ctx.exit(int(bool(swept.stopped)))
 
 

@@ -7,6 +7,8 @@ an answer.
 
 import copyreg
 import errno
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any
 
 from typedrag.core.redaction import without_keys
@@ -66,6 +68,17 @@ class CallFailed(LMUnavailable):
 
 class RetrievalError(Unavailable):
     """An index or a reranker cannot be used: absent, half-built or unreadable."""
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """The beginning of a hint: the name that is meant by one that there is not; empty if it resembles none.
+
+    Example:
+        >>> did_you_mean("lingage", ["linkage", "rouge"]), did_you_mean("x", ["linkage", "rouge"])
+        ("Did you mean 'linkage'? ", '')
+    """
+    matches = get_close_matches(name.casefold(), spelled := {n.casefold(): n for n in names}, n=1)
+    return f"Did you mean '{spelled[matches[0]]}'? " if matches else ""
 
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}

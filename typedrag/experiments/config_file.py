@@ -8,8 +8,9 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from typedrag.core.errors import InputError
+from typedrag.core.errors import InputError, did_you_mean
 from typedrag.experiments.config import EvaluationConfig, named
+from typedrag.files.text_files import parse_yaml
 from typedrag.lms.specs import split_address
 
 _OF_THE_NAMED = {"name": ("options", "path", "subset", "fields", "lm_calls", "tokens"), "spec": ("api_base",)}
@@ -60,7 +61,18 @@ def read_into(
 
 def mark_variables(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as `read_yaml` gives them, whose variables `validate_settings` substitutes if they survive."""
-    return _map_texts(dict(values), _Written)
+    return _map_texts(_with_whole_programs(values), _Written)
+
+
+def _with_whole_programs(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings in which each program that is a mere name, or the place of a compiled one, is one of settings."""
+    whole = dict(values)
+    if isinstance(program := values.get("program"), str):
+        whole["program"] = {"program": program}
+    if isinstance(programs := values.get("programs"), list):
+        names = (lambda p: {"program": p, "name": p}) if len(programs) > 1 else (lambda p: {"program": p})
+        whole["programs"] = [names(p) if isinstance(p, str) else p for p in programs]
+    return whole
 
 
 def validate_settings(
@@ -84,13 +96,19 @@ def validate_settings(
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"]) or "programs"
-        problem = "is missing" if first["type"] == "missing" else f"is refused: {first['msg']}"
-        hint = hint or f"See: typedrag {command} --help"
-        if first["type"] == "extra_forbidden" and (known := _fields_beside(model, first["loc"])):
-            hint = f"There are: {', '.join(known)}"
-        raise InputError(f"{file or 'what is wanted'}: {name} {problem}", hint) from None
+        faults: dict[str, str] = {}
+        hints = []
+        for fault in error.errors():
+            name = ".".join(str(part) for part in fault["loc"]) or "programs"
+            faults.setdefault(name, "is missing" if fault["type"] == "missing" else f"is refused: {fault['msg']}")
+            if fault["type"] == "extra_forbidden" and (known := _fields_beside(model, fault["loc"])):
+                faults[name] = "is no setting"
+                hints.append(f"{did_you_mean(str(fault['loc'][-1]), known)}There are: {', '.join(known)}")
+        # a list is too short for pydantic if an item of it has a fault
+        own = (name for name in faults if not any(other.startswith(f"{name}.") for other in faults))
+        problems = "; ".join(f"{name} {faults[name]}" for name in own)
+        hint = ". ".join(dict.fromkeys(hints)) or hint or f"See: typedrag {command} --help"
+        raise InputError(f"{file or 'what is wanted'}: {problems}", hint) from None
 
 
 def with_settings(values: Mapping[str, Any], settings: Iterable[str], flag: str = "--set") -> dict[str, Any]:
@@ -104,16 +122,14 @@ def with_settings(values: Mapping[str, Any], settings: Iterable[str], flag: str 
         >>> with_settings({"metrics": ["f1", {"name": "linkage"}]}, ["metrics.linkage.options.draws=2", "metrics.0=f2"])
         {'metrics': ['f2', {'name': 'linkage', 'options': {'draws': 2}}]}
     """
-    import yaml
-
     held = dict(values)
     for setting in settings:
         path, equals, text = setting.partition("=")
         if not equals or not all(path.split(".")):
             raise InputError(f"{flag} '{setting}' sets nothing", "Write NAME=VALUE")
         try:
-            value = yaml.safe_load(text) if text else ""
-        except yaml.YAMLError:
+            value = parse_yaml(text) if text else ""
+        except ValueError:
             value = text
         held = _put(held, path, value, f"{flag} '{setting}'")
     return held
@@ -170,14 +186,12 @@ def read_yaml(file: Path, hint: str = "Name another file", above: tuple[Path, ..
     over a list changes the items that it names, as in `programs: {rag: {options: {top_k: 3}}}`; a list replaces a list.
     `above` are the files that extend this one.
     """
-    import yaml
-
     try:
-        values = yaml.safe_load(file.read_text("utf-8"))
+        values = parse_yaml(file.read_text("utf-8"))
     except OSError as error:
         raise InputError(f"{file} cannot be read ({error.strerror})", hint) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{file} is not YAML: {' '.join(str(error).split())}", "Mend the file") from None
+    except ValueError as error:
+        raise InputError(f"{file} is not YAML that can be read: {error}", "Mend the file") from None
     if not isinstance(values, dict):
         raise InputError(f"{file} holds no settings", "Write NAME: VALUE lines")
     base = values.pop("extends", None)

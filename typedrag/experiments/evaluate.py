@@ -196,6 +196,9 @@ def answer_and_judge(
             return results.metric_value(executor.measure(step, example, Answer.from_dict(answer)))
 
     with use_lm(lm) if lm else nullcontext():
+        left = (example for item, example in by_id.items() if (item, ANSWERS) not in held)
+        if isinstance(executor, LocalExecutor) and (first := next(left, None)):
+            executor.warm_up(first)
         return work(
             by_id, do, folder.store, steps=(ANSWERS, *metrics), threads=parts.config.threads,
             stop=AnyOf(stop, too_many), listener=on_progress, account=account, name=name,

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self
 import dspy
 
 from typedrag.core.call_context import use_context
-from typedrag.core.errors import RetrievalError
+from typedrag.core.errors import RetrievalError, TypedRAGError
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Answer
 from typedrag.experiments.config import EvaluationConfig, LMConfig, ProgramConfig
@@ -20,6 +20,7 @@ from typedrag.files.database import Tables
 from typedrag.lms.lm import use_lm
 from typedrag.lms.replies import use_reply_store
 from typedrag.lms.specs import default_spec, lm_provider
+from typedrag.lms.trace import limit_tokens
 from typedrag.metrics import Metric
 from typedrag.programs import Program
 from typedrag.programs.loading import ProgramSource
@@ -52,6 +53,12 @@ class LocalExecutor:
         assert self.program, "all questions are answered"
         with use_context(labels=example.toDict()):
             return Answer.from_prediction(self.program(question=example.question, question_type=question_type))
+
+    def warm_up(self, example: dspy.Example) -> None:
+        """Start what the first answer would wait for, such as Java, an encoder and models: answer it without the LM."""
+        if self.program is not None and self.program.retriever is not None:
+            with suppress(TypedRAGError), limit_tokens(0), dspy.context(callbacks=[]):
+                self.answer(example)
 
     def measure(self, metric: str, example: dspy.Example, answer: Answer) -> MetricResult:
         return MetricResult(**self.metrics[metric](example, answer.to_prediction()))
@@ -91,6 +98,7 @@ class ProgramJob:
         executor = LocalExecutor(parts.program(program), parts.metrics)
         store = use_reply_store(replies, _HEARTBEAT, worker) if replies else nullcontext()
         with use_lm(parts.lm), store:
+            executor.warm_up(dspy.Example(question="Why does bread rise?"))
             yield executor
 
 

@@ -275,7 +275,8 @@ def format_verdict(verdict: CompileVerdict, truth: Estimate | None) -> str:
     """
     if verdict == "less truthful":
         return f"NOT BETTER, for answers are less truthful, by {format_estimate(truth, signed=True)}"
-    return {"better": "better", "worse": "WORSE", "": "no better than chance would have it"}[verdict]
+    words = {"better": "better", "worse": "WORSE", "unchanged": "no better, as nothing has changed"}
+    return words.get(verdict, "no better than chance would have it")
 
 
 def format_truth(truth: Estimate | None) -> str:

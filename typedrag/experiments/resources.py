@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 import subprocess
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -24,15 +25,18 @@ from typedrag.experiments.judges.saved import SavedJudge, load_judge
 from typedrag.experiments.loading import program_source
 from typedrag.experiments.question_typing import DEFAULT_CLASSIFIER, infer_type, program_classifier, with_types
 from typedrag.experiments.results import METRIC, PlannedQuestion
+from typedrag.files.text_files import hash_files
 from typedrag.lms.cost import track_calls
 from typedrag.lms.lm import Role, open_lm, reply_settings
-from typedrag.lms.specs import default_spec
+from typedrag.lms.specs import check_spec, default_spec, model_files
 from typedrag.metrics import Metric, build_metric, metric_class, takes_scorer
 from typedrag.programs import Options, Program, program_class
 from typedrag.programs.compiled import Compiled
 from typedrag.programs.loading import ProgramSource
 from typedrag.retrieval import BM25Setting, IndexRetriever, Reranker
 from typedrag.retrieval.opening import brings_index, find_server
+
+logger = logging.getLogger(__name__)
 
 # options of metrics that name the folder of a compiled judge, with the kind of that judge
 _JUDGES: Mapping[str, Mapping[str, str]] = {
@@ -151,6 +155,9 @@ class Resources:
                     "Give each line the question as it is there, or its id, or name another --split",
                 )
         data = self.config.dataset
+        if data.limit and len(split) < data.limit:
+            words = "split '%s' of dataset '%s' has %d questions, fewer than the limit of %d"
+            logger.warning(words, self.split, self.dataset.name, len(split), data.limit)
         return sample(self.typed(split), data.limit or len(split), data.seed, infer_type)
 
     def typed(self, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
@@ -220,11 +227,13 @@ class Resources:
 
     def program(self, config: ProgramConfig) -> Program:
         source = self.source(config)
+        reranker, options = reranker_spec(config, source), configured_options(config, source)
+        retrieval.check_reranker(reranker)  # names first: opening an index may start Java, and a reranker torch
+        check_spec(self.config.lm.spec or default_spec())
         retriever = self.retriever(config) if source.retrieves else None
-        reranker = reranker_spec(config, source)
         if reranker not in self._rerankers:
             self._rerankers[reranker] = retrieval.open_reranker(reranker)
-        return source.build(retriever, self._rerankers[reranker], configured_options(config, source))
+        return source.build(retriever, self._rerankers[reranker], options)
 
     def with_compiled(self, program: ProgramConfig, folder: Path) -> ProgramConfig:
         """The program that was compiled from another, with its options and that one's retriever, BM25 and reranker.
@@ -269,13 +278,21 @@ class Resources:
 
     def answer_settings(self, program: ProgramConfig) -> dict[str, Any]:
         """The settings that a program's answers depend on, besides those of the LM."""
-        source = self.source(program)
+        source, lm = self.source(program), self.config.lm.spec or default_spec()
+        options = configured_options(program, source).model_dump(mode="json")
+        files = {
+            name: digest
+            for value in (lm, *options.values())
+            if isinstance(value, str)
+            for name, digest in model_files(value).items()
+        }
         return {
             **source.settings,
-            "options": configured_options(program, source).model_dump(mode="json"),
+            "options": options,
             **retrieval.reranker_identity(reranker_spec(program, source)),
             **(self.retriever(program).identity if source.retrieves else {"index": None}),
-            "lm": self.config.lm.spec or default_spec(),
+            "lm": lm,
+            **({"model files": files} if files else {}),
         }
 
     @cached_property
@@ -355,8 +372,13 @@ def _judge_folders(metric: str, options: Mapping[str, Any]) -> dict[str, Path]:
 
 
 def with_fingerprints(metric: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a metric, with what judges are asked by in the place of where they lie."""
-    return {**options, **{n: SavedJudge.read(f).fingerprint for n, f in _judge_folders(metric, options).items()}}
+    """The options of a metric, with what judges are asked by, and nuggets, in the place of where they lie."""
+    nuggets = {"file": hash_files(Path(options["file"]))} if metric == "nuggets" and options.get("file") else {}
+    return {
+        **options,
+        **nuggets,
+        **{n: SavedJudge.read(f).fingerprint for n, f in _judge_folders(metric, options).items()},
+    }
 
 
 def git_commit(folder: Path | None = None) -> str | None:

@@ -5,6 +5,9 @@ import gzip
 import hashlib
 import io
 import json
+import logging
+import math
+import os
 import re
 import shutil
 import threading
@@ -19,6 +22,8 @@ from pydantic import AfterValidator
 
 from typedrag.core.errors import InputError
 
+logger = logging.getLogger(__name__)
+
 LONGEST_LINE = 20_000_000
 """Characters of a line at most: a small gzipped file can hold a line larger than memory. It is Lucene's limit too."""
 PART = ".part"
@@ -27,22 +32,57 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @contextmanager
-def open_text(path: Path, *, errors: str = "strict", newline: str | None = "") -> Iterator[TextIO]:
+def open_text(path: Path, *, errors: str = "strict", newline: str | None = "", encoding: str = "") -> Iterator[TextIO]:
     """Open a UTF-8 file, or a UTF-16 one with a byte order mark, gunzipped if it ends in .gz.
 
-    `errors` and `newline` are those of `open`; by default line ends are kept as they are in the file.
+    `errors`, `newline` and `encoding` are those of `open`; by default line ends are kept as they are in the file.
     """
     opener: Callable[..., Any] = gzip.open if path.suffix.lower() == ".gz" else open
     try:
         with opener(path, "rb") as binary:
             start = binary.peek(4)[:4]
-            encoding = "utf-16" if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+            utf_16 = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+            encoding = encoding or ("utf-16" if utf_16 else "utf-8-sig")
             with io.TextIOWrapper(binary, encoding, errors, newline) as file:
                 yield file
     except (OSError, EOFError, UnicodeError, zlib.error) as error:
         raise InputError(
             f"{path} cannot be read: {error}", "It must be UTF-8 text, gzipped if it ends in .gz"
         ) from error
+
+
+@contextmanager
+def open_table(path: Path, *, errors: str = "strict") -> Iterator[tuple[TextIO, str]]:
+    """Open a CSV or TSV file, as Excel writes them, too, and find its delimiter.
+
+    One that is neither UTF-8 nor UTF-16 is read as Windows-1252. The columns of a CSV file are parted by what its first
+    line has most of: commas, semicolons or tabs; or by what its line `sep=;` says.
+    """
+    opener: Callable[..., Any] = gzip.open if path.suffix.lower() == ".gz" else open
+    if Path(path.name.lower().removesuffix(".gz")).suffix == ".tsv":
+        with open_text(path, errors=errors) as file:
+            yield file, "\t"
+        return
+    encoding, decoder = "", codecs.getincrementaldecoder("utf-8")()
+    with suppress(OSError, EOFError, zlib.error), opener(path, "rb") as binary:  # said where it is read
+        start = binary.peek(4)[:4]
+        utf_16 = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        if start[1::2] == b"\0\0":
+            encoding = "utf-16-le"
+        try:
+            while not (utf_16 or encoding) and (block := binary.read(1 << 20)):
+                decoder.decode(block)
+        except UnicodeDecodeError:
+            encoding = "cp1252"
+            logger.warning("%s is not UTF-8: read as Windows-1252", path)
+    with open_text(path, errors=errors, encoding=encoding) as file:
+        first = file.readline(LONGEST_LINE)
+    outside = re.sub(r'"[^"]*"?', "", first)
+    delimiter = max(",;\t", key=outside.count)
+    if first.lower().startswith("sep=") and len(first.rstrip()) == 5:
+        delimiter = first.rstrip()[4]
+    with open_text(path, errors=errors, encoding=encoding) as file:
+        yield file, delimiter
 
 
 class Line(NamedTuple):
@@ -91,6 +131,44 @@ def parse_json(text: str) -> Any:
         raise ValueError("it holds a number with more digits than can be read") from None
 
 
+LONGEST_YAML = 2_000_000  # characters of a YAML file; each takes hundreds of bytes while it is read
+MOST_YAML_VALUES = 100_000
+"""Values of a YAML file, with each use of a shared one: a few lines of anchors may stand for billions."""
+
+
+def parse_yaml(text: str) -> Any:
+    """The value of an untrusted YAML text; a ValueError with the reason if it has none."""
+    import yaml
+
+    if len(text) > LONGEST_YAML:
+        raise ValueError(f"it is longer than {LONGEST_YAML:,} characters")
+    counts: dict[int, float] = {}
+
+    def count(node: Any) -> float:
+        if id(node) not in counts:
+            counts[id(node)] = math.inf  # of a value that holds itself
+            children = node.value if isinstance(node, yaml.CollectionNode) else ()
+            counts[id(node)] = 1 + sum(
+                count(n) for child in children for n in (child if type(child) is tuple else [child])
+            )
+        return counts[id(node)]
+
+    loader = yaml.SafeLoader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        if count(node) > MOST_YAML_VALUES:
+            raise ValueError(f"its anchors stand for more than {MOST_YAML_VALUES:,} values")
+        return loader.construct_document(node)
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    finally:
+        loader.dispose()
+
+
 def has_half_characters(text: str) -> bool:
     """True if a text holds half of a surrogate pair, which JSON can write but no file or server takes."""
     return bool(_SURROGATE.search(text))
@@ -104,6 +182,11 @@ def whole(value: str) -> str:
 
 WholeText = Annotated[str, AfterValidator(whole)]
 """A text of a pydantic model whose characters are all whole."""
+
+
+def shown_name(name: str) -> str:
+    """The name of a file with its bytes that are not UTF-8 written as `\\xe9`."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def drop_half_characters(text: str) -> str:
@@ -210,7 +293,7 @@ class Journal:
         lines = self.path.read_bytes().split(b"\n")[:-1] if self.path.exists() else []
         for number, line in enumerate(lines, 1):
             try:
-                yield dict(json.loads(line))
+                yield dict(parse_json(line.decode()))
             except (ValueError, TypeError):
                 problem = f"{self.path}, line {number} is not as it was written"
                 raise InputError(problem, "Delete it, or name another folder") from None

@@ -31,6 +31,7 @@ _SHOWN_WORDS = 20  # words shown of a repeated text
 _NO_PROVIDER = "LLM Provider NOT provided"  # LiteLLM's words for a name that begins with no known provider
 _OF_SCHEMA = ("response_format", "grammar", "schema")
 """Words by which a server shows that it refuses the requested form of a reply."""
+_UNREADABLE = "json_validate_failed"  # the code by which Groq refuses a reply of its own that breaks the schema
 _OF_ALL_CALLS = (
     dspy_errors.LMAuthError,
     dspy_errors.LMBillingError,
@@ -118,9 +119,10 @@ def _predict(
                 if attempt == retries or dspy_errors.is_retryable_lm_error(error) or not isinstance(fault, CallFailed):
                     raise fault from error
                 continue
-            if isinstance(error, dspy_errors.LMInvalidRequestError):
+            refused = isinstance(error, dspy_errors.LMInvalidRequestError) and error.provider_code != _UNREADABLE
+            if refused:
                 problem = f"the LM refused the request ({_error_words(error)})"
-                outcome.refusal = problem
+                outcome.refusal, outcome.hint = problem, _refusal_hint(error)
                 if call_context().discreet:
                     logger.warning("%s", problem)
                     problem = "the LM refused the request"
@@ -142,10 +144,11 @@ def hide_server_messages() -> AbstractContextManager[None]:
 
 @dataclass
 class CallOutcome:
-    """The outcome of a question's LM calls: if any was answered, and the last refusal."""
+    """The outcome of a question's LM calls: if any was answered, and the last refusal with what to do about it."""
 
     any: bool = False
     refusal: str = ""
+    hint: str = ""
 
 
 @contextmanager
@@ -159,13 +162,18 @@ def detect_refusals() -> Iterator[CallOutcome]:
     except StepFailed as error:
         failure = error
     if calls.refusal and not calls.any:
-        of_schema = any(word in calls.refusal.lower() for word in _OF_SCHEMA)
-        hint = (
-            "Let its server take a JSON schema, or set the LM's adapter to chat" if of_schema else "Mend what it says"
-        )
-        raise CallFailed(f"LM '{dspy.settings.lm.model}' cannot be used: {calls.refusal}", hint) from failure
+        problem = f"LM '{dspy.settings.lm.model}' cannot be used: {calls.refusal}"
+        raise CallFailed(problem, calls.hint) from failure
     if failure is not None:
         raise failure
+
+
+def _refusal_hint(error: Exception) -> str:
+    if isinstance(error, dspy_errors.ContextWindowExceededError):
+        return "Show it less, by -o answer_passages=3 or -o passage_words=100, or serve it with a longer context"
+    if any(word in _error_words(error).lower() for word in _OF_SCHEMA):
+        return "Let its server take a JSON schema, or set the LM's adapter to chat: --adapter chat"
+    return "Change what it refuses, or look at its server's log"
 
 
 def unavailable_error(error: Exception) -> LMUnavailable | None:
@@ -182,6 +190,8 @@ def unavailable_error(error: Exception) -> LMUnavailable | None:
     if isinstance(error, dspy_errors.LMServerError) and "does not match the expected" in str(error):
         return None  # llama.cpp parses a reply by its grammar and reports one that breaks off as a fault of the server
     problem = f"{lm} cannot be used: {words}"
+    if isinstance(error, dspy_errors.LMNotConfiguredError) and (keys := getattr(error, "env_keys", ())):
+        return LMUnavailable(f"{' or '.join(keys)} is not set", f"Set it for {lm}: export {keys[0]}=…")
     if isinstance(error, dspy_errors.LMAuthError | dspy_errors.LMConfigurationError):
         return LMUnavailable(problem, "Set its API key in the environment")
     cause: BaseException | None = error
@@ -197,8 +207,9 @@ def unavailable_error(error: Exception) -> LMUnavailable | None:
 
 
 def _error_words(error: Exception) -> str:
-    """The first line of an error, without the key that a server may have put into it."""
-    return without_keys(first_line(error), dspy.settings.lm)
+    """The first line of an error, without the key that a server may have put into it, and the LM's name before it."""
+    name = f"[{getattr(error, 'model', '')}] "
+    return without_keys(first_line(error).removeprefix(name), dspy.settings.lm)
 
 
 def with_settings(predictor: dspy.Module, settings: Mapping[str, Any]) -> Callable[..., dspy.Prediction]:

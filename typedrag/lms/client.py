@@ -15,20 +15,25 @@ import asyncio
 import inspect
 import logging
 import os
+import random
+import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
+import anyio.from_thread
 import dspy
 from dspy._vendor.lm15.providers import openai_chat
+from dspy._vendor.lm15.providers.common import data_part_text
+from dspy._vendor.lm15.types import DataPart, StreamDeltaEvent, StreamEvent, TextDelta
 from dspy.clients.backend_selection import CLIENT_KEYS
 from dspy.clients.costs import estimate_cost
 from dspy.clients.model_metadata import model_info
-from dspy.lm15 import Request, Response, TextPart, UnsupportedFeatureError, request_from_openai_chat
+from dspy.lm15 import Request, Response, TextPart, UnsupportedFeatureError, request_from_openai_chat, response_to_events
 from dspy.lm15 import Usage as ReportedUsage
 from dspy.utils.callback import BaseCallback
 from pydantic_core import from_json
@@ -36,10 +41,12 @@ from pydantic_core import from_json
 from typedrag.core.call_context import call_context, use_context
 from typedrag.core.errors import InputError
 from typedrag.core.events import AnswerStarted, AnswerToken, emit
+from typedrag.core.proxies import find_proxy
 from typedrag.core.redaction import Redactor, lm_keys
 from typedrag.core.registry import NoDeepcopy
 from typedrag.lms.adapter import beginnings_of, break_tokens, without_thoughts
 from typedrag.lms.cost import charge_call
+from typedrag.lms.refusals import refuses_stream, refuses_system_role, without_system_role
 from typedrag.lms.replies import CALL_OBSERVER, in_event_loop
 from typedrag.lms.threads import await_call, stop_if_cancelled
 from typedrag.lms.trace import CallTracker, count_call
@@ -53,6 +60,7 @@ logger = logging.getLogger(__name__)
 RETRIES = 3  # tries that follow a fault of the network or the server, unless an LM's settings say otherwise
 RETRIES_AFTER_TIMEOUT = 1  # tries that follow a timeout: what hangs once mostly hangs again
 LONGEST_WAIT = 60.0  # seconds between two tries, even if a server asks for more
+_SPREAD = 0.25  # share of a wait by which it may be longer: calls that wait together would come back together
 CALLS_IN_FLIGHT = 16  # LM calls of a process that run at once, unless `limit_calls_in_flight` says otherwise
 _DSPY_TIMEOUT = 600.0  # seconds that DSPy's client waits for a reply where an LM has no timeout
 _NOTICE_EVERY = 10.0
@@ -60,6 +68,7 @@ _TELL_EVERY = 0.05
 """Seconds between two events of a reply: reading it at each of its tokens would cost more than anything else."""
 _ANSWER = "answer"
 _MARKER = "[[ ##"
+_ELSEWHERE = "https://elsewhere"  # stands for the address of a provider, which its client knows
 _SAMPLING = frozenset({"temperature", "top_p", "top_k", "max_tokens"})
 
 
@@ -157,7 +166,8 @@ class LM(dspy.LM):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         count_call()
-        return super().__call__(*args, **kwargs)
+        with nullcontext() if dspy.settings.send_stream is None or _can_send() else dspy.context(send_stream=None):
+            return super().__call__(*args, **kwargs)
 
     async def acall(self, *args: Any, **kwargs: Any) -> Any:
         count_call()
@@ -180,18 +190,21 @@ class LM(dspy.LM):
 
 
 def make_lm(model: str, settings: Mapping[str, Any], *, takes_sampling: bool = True) -> dspy.LM:
-    """An `LM`, or DSPy's own where only LiteLLM carries the settings, such as `extra_body`."""
+    """An `LM`, or DSPy's own where only LiteLLM carries the settings, such as `extra_body`, or takes a SOCKS proxy."""
     own = set(inspect.signature(dspy.LM.__init__).parameters) | CLIENT_KEYS | {"in_process", "control_tokens", "slots"}
     parameters = {name: value for name, value in settings.items() if name not in own}
     try:
         request_from_openai_chat({"model": "m", "messages": [{"role": "user", "content": "?"}], **parameters})
+        only_litellm = find_proxy(settings.get("api_base") or _ELSEWHERE).startswith("socks")
     except UnsupportedFeatureError:
-        return dspy.LM(model, callbacks=[CALL_OBSERVER, IN_FLIGHT], **settings)
+        only_litellm = True
+    if only_litellm and "in_process" not in settings:
+        return dspy.LM(model, engine="litellm", callbacks=[CALL_OBSERVER, IN_FLIGHT], **settings)
     return LM(model, takes_sampling=takes_sampling, callbacks=[CALL_OBSERVER], **settings)
 
 
 class Caller(NoDeepcopy):
-    """The engine of an `LM`, which makes a call by DSPy's own."""
+    """The engine of an `LM`, which makes a call by DSPy's own. It learns what its server does not know."""
 
     counts = True
     """True because its calls are charged as they are made; see `track_calls`."""
@@ -210,6 +223,7 @@ class Caller(NoDeepcopy):
         self.slots = slots or nullcontext()
         self.server = f"{lm.model} at {lm.kwargs.get('api_base')}"
         self.noticed = -_NOTICE_EVERY
+        self.streams = self.has_system_role = True
 
     # what DSPy knows of the model
     supports_function_calling = cached_property(lambda self: self.lm.supports_function_calling)
@@ -225,10 +239,32 @@ class Caller(NoDeepcopy):
                 time.sleep(retries.wait)
             try:
                 with self.slots, IN_FLIGHT.slots, self.prepare(request) as (lm, sent):
-                    return _note_end(tracker, _await_reply(lm, sent) if followed else lm(sent))
+                    return _note_end(tracker, self._await_reply(lm, sent) if followed else lm(sent))
             except dspy.LMError as error:
                 if not retries.again(error):
                     raise
+
+    def stream(self, request: Request) -> Iterator[StreamEvent]:
+        """A reply once it is whole, for `dspy.streamify`; a program's own `stream` has it as it is written."""
+        return _events(self.complete(request))
+
+    def _await_reply(self, lm: dspy.LM, request: Request) -> Response:
+        async def ask() -> Response:
+            if not (self.streams and call_context().writes_answer):
+                return await lm.acall(request)
+            text = AnswerText(dspy.settings.lm)
+            try:
+                with dspy.context(send_stream=text):
+                    reply = await lm.acall(request)
+            except dspy.LMError as error:
+                if text.begun or not refuses_stream(error):
+                    raise
+                self.streams = False
+                return await lm.acall(request)
+            text.emit_new()
+            return reply
+
+        return await_call(asyncio.run_coroutine_threadsafe(ask(), _loop(os.getpid())))
 
     @contextmanager
     def prepare(self, request: Request) -> Iterator[tuple[dspy.LM, Request]]:
@@ -238,6 +274,8 @@ class Caller(NoDeepcopy):
         request = self._as_text(request)
         if not self.takes_sampling:
             request = replace(request, config=replace(request.config, temperature=None, top_p=None, top_k=None))
+        if not self.has_system_role:
+            request = without_system_role(request)
         if request.config.top_k and "top_k" not in self.supported_params:
             # OpenAI's API has no such field, and DSPy leaves it out; vLLM's and llama.cpp's server have one
             extensions = {**(request.config.extensions or {}), "top_k": request.config.top_k}
@@ -277,21 +315,44 @@ class AsyncCaller(NoDeepcopy):
                 if not retries.again(error):
                     raise
 
+    async def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
+        for event in _events(await self.complete(request)):
+            yield event
+
+
+def _events(response: Response) -> Iterator[StreamEvent]:
+    """The events of a whole reply, word by word, as DSPy's listeners find no field in a single piece."""
+    # a reply that DSPy has read as data comes as its text: events have texts alone
+    parts = (TextPart(data_part_text(p)) if isinstance(p, DataPart) else p for p in response.message.parts)
+    for event in response_to_events(replace(response, message=replace(response.message, parts=tuple(parts)))):
+        if isinstance(event, StreamDeltaEvent) and isinstance(event.delta, TextDelta):
+            logprobs = event.delta.logprobs
+            for piece in re.findall(r"\s*\S+|\s+", event.delta.text):
+                yield replace(event, delta=replace(event.delta, text=piece, logprobs=logprobs))
+                logprobs = ()
+        else:
+            yield event
+
 
 class _Retries:
     """The tries of a call.
 
     A fault of the network or the server is followed by up to `Caller.retries` more tries, a timeout by
-    `RETRIES_AFTER_TIMEOUT`. Each `wait` before the next is `LONGEST_WAIT` at most, so that a call has an end.
+    `RETRIES_AFTER_TIMEOUT`. Each `wait` before the next is about `LONGEST_WAIT` at most, so that a call has an end.
     """
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
         self._made = self._timed_out = 0
-        self.wait = RETRY_AFTER.remaining(caller.server)
+        self._has_system_role = caller.has_system_role
+        self.wait = _spread(RETRY_AFTER.remaining(caller.server))
 
     def again(self, error: dspy.LMError) -> bool:
         caller, lm, retry_after = self._caller, self._caller.lm, error.retry_after
+        if self._has_system_role and refuses_system_role(error):
+            self._has_system_role = caller.has_system_role = False
+            self.wait = 0.0
+            return True
         self._made += 1
         if retry_after is not None:
             RETRY_AFTER.set(caller.server, min(retry_after, LONGEST_WAIT))
@@ -312,8 +373,21 @@ class _Retries:
             caller.noticed = time.monotonic()
             reason = timeout if retry_after is None else f"its server asks to wait {retry_after:,.0f} s"
             logger.warning("LM '%s': %s; it is asked again in %.0f s", lm.model, reason, wait)
-        self.wait = max(wait, RETRY_AFTER.remaining(caller.server))
+        self.wait = _spread(max(wait, RETRY_AFTER.remaining(caller.server)))
         return True
+
+
+def _spread(seconds: float) -> float:
+    return seconds * (1 + _SPREAD * random.random())
+
+
+def _can_send() -> bool:
+    """True if `dspy.streamify` has made this thread, and can be sent pieces; ours for parts of a question cannot."""
+    try:
+        anyio.from_thread.check_cancelled()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _note_end(tracker: Any, response: Response) -> Response:
@@ -358,19 +432,6 @@ def stream_answer(predictor: dspy.Module) -> AbstractContextManager[None]:
     return use_context(writes_answer=streams and signature is not None and _ANSWER in signature.output_fields)
 
 
-def _await_reply(lm: dspy.LM, request: Request) -> Response:
-    async def ask() -> Response:
-        if not call_context().writes_answer:
-            return await lm.acall(request)
-        text = AnswerText(dspy.settings.lm)
-        with dspy.context(send_stream=text):
-            reply = await lm.acall(request)
-        text.emit_new()
-        return reply
-
-    return await_call(asyncio.run_coroutine_threadsafe(ask(), _loop(os.getpid())))
-
-
 @cache
 def _loop(process: int) -> asyncio.AbstractEventLoop:  # its thread does not come along to a process that is forked
     loop = asyncio.new_event_loop()
@@ -389,6 +450,10 @@ class AnswerText:
         self._hide, self._emit, self._every = Redactor(lm_keys(lm)), emit, every
         self._reply = self._emitted = ""
         self._last = 0.0
+
+    @property
+    def begun(self) -> bool:
+        return bool(self._reply)
 
     async def send(self, piece: Any) -> None:
         stop_if_cancelled()

@@ -19,7 +19,8 @@ from pathlib import Path, PurePosixPath
 
 from filelock import FileLock
 
-from typedrag.core.errors import InputError, Unavailable
+from typedrag.core.errors import InputError, Unavailable, did_you_mean
+from typedrag.core.proxies import http_client
 from typedrag.files.text_files import hash_files
 
 logger = logging.getLogger(__name__)
@@ -140,7 +141,8 @@ def find_model(name: str) -> Model:
     try:
         return MODELS[name]
     except KeyError:
-        raise InputError(f"no model is called '{name}'", f"Known models: {', '.join(MODELS)}") from None
+        hint = f"{did_you_mean(name, MODELS)}Known models: {', '.join(MODELS)}"
+        raise InputError(f"no model is called '{name}'", hint) from None
 
 
 def fetch(name: str) -> Path:
@@ -190,7 +192,8 @@ def _from_hub(model: Model, tmp: Path) -> Path:
         raise Unavailable("hub: HF_HUB_OFFLINE is set")
     try:  # once: its client would ask six times, for minutes, before it gives up
         url = f"{constants.ENDPOINT}/api/models/{model.hub}"
-        httpx.head(url, timeout=_HUB_SECONDS, follow_redirects=True).raise_for_status()
+        with http_client(url, timeout=_HUB_SECONDS, follow_redirects=True) as client:
+            client.head(url).raise_for_status()
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise Unavailable(f"hub: {type(error).__name__}") from error
     logger.info("fetching %s from the hub (%s, %d MB)", model.name, model.hub, model.megabytes)

@@ -25,9 +25,9 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
-from urllib.request import getproxies_environment
 
 from typedrag.core.errors import InputError, LMUnavailable, path_error
+from typedrag.core.proxies import http_client
 from typedrag.lms.models import cache_dir
 from typedrag.lms.specs import VLLMSpec
 
@@ -41,7 +41,6 @@ _ALWAYS = ("--enable-prompt-tokens-details",)
 _STOP_SECONDS = 30.0
 _NOTICE_EVERY = 10.0
 _LAST_LINES = 12
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _PR_SET_PDEATHSIG = 1
 
 
@@ -49,24 +48,15 @@ class NoServer(LMUnavailable):
     """No server answers at an address, or it serves other models."""
 
 
-def bypass_proxies() -> None:
-    """Keep the environment's proxies out of calls to this machine: behind a proxy, `localhost` is another machine."""
-    if not getproxies_environment():
-        return
-    for name in {"NO_PROXY", "no_proxy"} & os.environ.keys() or {"NO_PROXY"}:
-        hosts = [host.strip() for host in os.environ.get(name, "").split(",") if host.strip()]
-        os.environ[name] = ",".join([*hosts, *(host for host in _LOOPBACK if host not in hosts)])
-
-
 def served_models(api_base: str, api_key: str, timeout: float = 10.0) -> list[str]:
     import httpx
 
-    bypass_proxies()
     try:
         headers = {"Authorization": f"Bearer {api_key}"}
-        reply = httpx.get(f"{api_base.rstrip('/')}/models", headers=headers, timeout=timeout)
+        with http_client(api_base, headers=headers, timeout=timeout) as client:
+            reply = client.get(f"{api_base.rstrip('/')}/models")
         reply.raise_for_status()
-        return [model["id"] for model in reply.json()["data"]]
+        return [model["id"] for model in reply.json()["data"] or ()]
     except (httpx.HTTPError, httpx.InvalidURL, KeyError, TypeError, ValueError) as error:
         if isinstance(error, httpx.HTTPStatusError) and error.response.status_code in (401, 403):
             raise LMUnavailable(f"the server at {api_base} refuses the key", "Set TYPEDRAG_API_KEY") from error
@@ -193,8 +183,9 @@ def _wait_until_ready(health: str, model: str, process: subprocess.Popen[bytes],
     began = noticed = time.monotonic()
     while True:
         try:
-            if httpx.get(health, timeout=5).is_success:
-                break
+            with http_client(health, timeout=5) as client:
+                if client.get(health).is_success:
+                    break
         except httpx.HTTPError:
             pass
         ended, now = process.poll() is not None, time.monotonic()

@@ -25,8 +25,9 @@ _SECRET = ("api_key", "api_base", "base_url", "headers", "extra_headers", "model
 _LM_FIELDS = frozenset({"spec", "adapter", *LMSettings.model_fields})  # what is saved of an LM
 PROGRAM = "program.json"
 
-Verdict = Literal["better", "worse", "less truthful", ""]
-"""The compiled program against the one before, by the compile's objective; empty if the difference may be chance.
+Verdict = Literal["better", "worse", "less truthful", "unchanged", ""]
+"""The compiled program against the one before, by the compile's objective; empty if the difference may be chance, and
+`unchanged` if the compile found nothing better, so that the two are the same.
 A program whose answers are less truthful by more than chance is never better, whatever else it gained."""
 
 
@@ -57,7 +58,8 @@ class CompiledAbout:
         base: The scores of the program before on the test split, by measure. Empty until it is measured.
         compiled: The scores of this program, likewise.
         differences: This program's scores less `base`, by measure; their p are not corrected for their number.
-        verdict: `better`, `worse` or `less truthful` than the program before; empty if that cannot be told.
+        verdict: `better`, `worse` or `less truthful` than the program before, or `unchanged`; empty if that cannot be
+            told.
         p: The p of the paired test behind the verdict, corrected for `tests`.
         tests: The number of compiled programs that the compile has tested on these questions: with a larger
             budget it may find, and test, another.

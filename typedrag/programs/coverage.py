@@ -262,7 +262,7 @@ class _EndToEnd(_Core):
 class _CoverageProgram(StrategyProgram):
     """A program that answers in one of these ways, or by plain RAG if it gets no core sub-questions."""
 
-    reads = RETRIEVING | {"rerank_everywhere", "max_core_sub_questions", "types_per_call"}
+    reads = (RETRIEVING - {"answer_length"}) | {"max_core_sub_questions", "types_per_call"}
 
     def build(self, retriever: Retriever) -> None:
         super().build(retriever)
@@ -283,7 +283,7 @@ class CoverageDefinition(_CoverageProgram):
     """question ─► retrieve ─► answer, told what core sub-questions are   (query augmentation)"""
 
     name: ClassVar[str] = "coverage_definition"
-    reads = RETRIEVING | {"rerank_everywhere"}
+    reads = (RETRIEVING - {"answer_length"}) | {"rerank_everywhere"}
     strategy_class = _ByDefinition
 
 
@@ -309,5 +309,5 @@ class CoverageEndToEnd(_CoverageProgram):
     """core sub-questions ─► for each: retrieve ─► answer ─► combine   (end-to-end augmentation)"""
 
     name: ClassVar[str] = "coverage_end_to_end"
-    reads = _CoverageProgram.reads | {"threads"}
+    reads = _CoverageProgram.reads | {"rerank_everywhere", "threads"}
     strategy_class = _EndToEnd

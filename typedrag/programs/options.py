@@ -19,7 +19,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from typedrag.core.errors import InputError
+from typedrag.core.errors import InputError, did_you_mean
 from typedrag.core.parameters import Parameter, Published
 from typedrag.core.question_types import TYPE_CLASSIFIERS, DocumentScope, QuestionType, Route, SubQuestionType
 from typedrag.core.registry import SpecGrammar
@@ -179,6 +179,8 @@ PER_TYPE = (
     "max_sub_queries",
 )
 """Options that may differ by question type."""
+SUB_QUERY_TYPES = (QuestionType.REASON, QuestionType.INSTRUCTION, QuestionType.DEBATE)
+"""The types that have `max_sub_queries`."""
 
 
 class HANRAGOptions(BaseModel):
@@ -265,9 +267,9 @@ class Options(BaseModel):
     the Hugging Face hub, by default BAAI/bge-reranker-large. `lm`: by the LM, all passages in one call.
     `cascade:FIRST`: the LM only where FIRST, `score` by default, is unsure."""
     relevance_threshold: Annotated[float, Field(ge=0, le=1), Parameter(0.05, 0.5, step=0.05)] = 0.2
-    """The least probability of being relevant with which a passage passes. `cascade` asks the LM from here to
-    1 - relevance_threshold. At 0.2 `score` keeps 95 % of the passages of BM25's first five for 75 questions of
-    ANTIQUE's test split that are labelled good, and drops 65 % of the others."""
+    """The least probability of being relevant with which a passage passes. `cascade` asks the LM between this and
+    1 - relevance_threshold, and at least from 0.4 to 0.6. At 0.2 `score` keeps 95 % of the passages of BM25's first
+    five for 75 questions of ANTIQUE's test split that are labelled good, and drops 65 % of the others."""
     answer_passages: Annotated[PositiveInt, Parameter(1, 14)] = 5
     """Passages that an answer is written from, at most."""
     passage_words: Annotated[PositiveInt, Parameter(50, 300, step=50)] = 200
@@ -416,12 +418,13 @@ class Options(BaseModel):
             first = error.errors()[0]
             name = ".".join(str(part) for part in first["loc"] if "[" not in str(part))  # a union's tags are none
             if first["type"] == "extra_forbidden":
-                known = ", ".join(
+                known = [
                     f"{name}.{inner}" if inner else name
                     for name, value in type(self)().model_dump().items()
                     for inner in (value if isinstance(value, dict) and value else [""])
-                )
-                raise InputError(f"there is no option '{name}'", f"Options: {known}") from None
+                ]
+                hint = f"{did_you_mean(name, known)}Options: {', '.join(known)}"
+                raise InputError(f"there is no option '{name}'", hint) from None
             if not name:  # several options together
                 raise InputError(first["msg"].removeprefix("Value error, "), "See: typedrag ask --help") from None
             problem = " or ".join(dict.fromkeys(e["msg"] for e in error.errors() if e["input"] == first["input"]))
@@ -438,6 +441,8 @@ class Options(BaseModel):
         for question_type, own in self.by_type.items():
             if unknown := own.keys() - set(PER_TYPE):
                 raise ValueError(f"{question_type} has no {min(unknown)} of its own; it may have {', '.join(PER_TYPE)}")
+            if "max_sub_queries" in own and question_type not in SUB_QUERY_TYPES:
+                raise ValueError(f"{question_type} has no max_sub_queries; {', '.join(SUB_QUERY_TYPES)} have")
             self.for_type(question_type)
         return self
 

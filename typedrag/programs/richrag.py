@@ -92,7 +92,7 @@ class RichRAG(StrategyProgram):
     """
 
     name: ClassVar[str] = "richrag"
-    reads = (RETRIEVING - {"top_k", "rerank_candidates"}) | {"richrag", "sift"}
+    reads = (RETRIEVING - {"top_k", "rerank_candidates", "answer_length"}) | {"richrag", "sift"}
     strategy_class = _MultiFaceted
 
 

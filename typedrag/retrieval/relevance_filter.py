@@ -28,6 +28,7 @@ Probability = float | None
 WEIGHTS = Path(__file__).with_name("relevance.json")
 _MOST_WORDS = 200  # words of a passage that count: about as many as MiniLM reads
 _TOKENS_A_VERDICT = 12
+_ALWAYS_UNSURE = (0.4, 0.6)  # probabilities between: by a threshold of 0.5 alone the LM would judge nothing
 
 
 class RelevanceFilter(dspy.Module):
@@ -171,8 +172,9 @@ class LMFilter(RelevanceFilter):
 class CascadeFilter(RelevanceFilter):
     """Asks the LM, in one call, only about the passages of which another filter is unsure.
 
-    Unsure are probabilities from the threshold to 1 - threshold: passages below are dropped, those above kept.
-    If the LM fails, the first filter's probabilities stand; its threshold is that of both.
+    Unsure are probabilities between the threshold and 1 - threshold, in either order, and at least those from 0.4 to
+    0.6: passages below are dropped, those above kept. If the LM fails, the first filter's probabilities stand; its
+    threshold is that of both.
     """
 
     lm_calls = 1
@@ -183,7 +185,7 @@ class CascadeFilter(RelevanceFilter):
 
     def probabilities(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
         probabilities = self.first.probabilities(query, passages)
-        low, high = self.threshold, 1 - self.threshold
+        low, *_, high = sorted((self.threshold, 1 - self.threshold, *_ALWAYS_UNSURE))
         unsure = [i for i, p in enumerate(probabilities) if p is None or low <= p <= high]
         if not unsure:
             return probabilities

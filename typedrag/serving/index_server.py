@@ -23,6 +23,7 @@ from typedrag.serving.admission import Admission
 from typedrag.serving.app import application
 from typedrag.serving.monitoring import Metrics, request_line
 from typedrag.serving.responses import Fault, Refused
+from typedrag.serving.schema import replies
 from typedrag.serving.server import drain_before_exit
 from typedrag.serving.service import run_in_background
 from typedrag.serving.settings import IndexSettings
@@ -59,6 +60,9 @@ class SearchService:
         passages = await self._in_turn(lambda: asyncio.wrap_future(submit()))
         fingerprint = self.retriever.identity["index"].encode()
         return b'{"index":"%b","passages":[%b]}' % (fingerprint, b",".join(passages))
+
+    async def passage(self, passage_id: str) -> Passage | None:
+        return await self._in_turn(lambda: run_in_background(partial(self.retriever.passage, passage_id)))
 
     async def served(self, settings: BM25Settings) -> ServedIndex:
         retriever = await self._in_turn(lambda: run_in_background(partial(self._tuned, settings)))
@@ -136,14 +140,21 @@ def create_index_app(service: SearchService, start: Callable[[], None] = lambda:
     return app
 
 
-@router.post("/search", responses={200: {"model": remote.SearchReply}})
+@router.post("/search", responses=replies(remote.SearchReply, 503, 504))
 async def search(body: SearchRequest, request: Request) -> Response:
     """Find the passages for each query, best first."""
     service: SearchService = request.app.state.service
     return Response(await service.search(body), media_type="application/json")
 
 
-@router.get("/index")
+@router.get("/passage", responses=replies(remote.PassageReply, 503, 504))
+async def passage(id: Annotated[str, Query(max_length=10_000)], request: Request) -> remote.PassageReply:
+    """Give the passage of an id."""
+    service: SearchService = request.app.state.service
+    return remote.PassageReply(passage=await service.passage(id))
+
+
+@router.get("/index", responses=replies(ServedIndex, 503, 504))
 async def index(request: Request, bm25: Annotated[BM25Settings, Query()]) -> ServedIndex:
     """Describe the index and its retriever, with the given settings of BM25: identity, counts and manifest."""
     service: SearchService = request.app.state.service

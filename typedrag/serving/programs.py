@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import dspy
+from typing_extensions import TypedDict
 
 from typedrag.core.call_context import use_context
 from typedrag.core.errors import RetrievalError, Unavailable, first_line
@@ -27,6 +28,18 @@ from typedrag.serving.service import Service, run_in_background
 _REGISTRY = "models:/"
 # settings of MLflow with which an unreachable registry fails within seconds, not minutes
 _WAITS = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+
+
+class ProgramDetails(TypedDict):
+    """A served program; scores are those of its compiled version on the test split, by their names."""
+
+    name: str
+    program: str
+    version: str
+    fingerprint: str
+    lm: str
+    scores: dict[str, Any]
+    since: str
 
 
 @dataclass(frozen=True)
@@ -46,7 +59,7 @@ class LoadedProgram:
     scores: Mapping[str, Any] = field(default_factory=dict)
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> ProgramDetails:
         """The fields that clients may see, as JSON values."""
         lm = self.lm.model
         return {

@@ -7,14 +7,32 @@ import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Literal, TypeVar
+from urllib.parse import quote
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, StreamingResponse
+from typing_extensions import TypedDict
 
 from typedrag.core.errors import CallFailed, InputError, LMUnavailable, RetrievalError, StepFailed, Unavailable
 from typedrag.core.events import Event
 from typedrag.serving.monitoring import request_line
+
+
+class ErrorDetails(TypedDict):
+    """An error: a sentence for people, a code for programs, and the field that is wrong, if any."""
+
+    message: str
+    type: Literal["invalid_request_error", "rate_limit_error", "server_error"]
+    param: str | None
+    code: str
+    request_id: str
+
+
+class ErrorReply(TypedDict):
+    """An error in OpenAI's shape."""
+
+    error: ErrorDetails
 
 
 @dataclass(frozen=True)
@@ -30,11 +48,18 @@ class Fault:
     retry_after: int = 0
     param: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> ErrorReply:
         """The error of the current request in OpenAI's shape."""
-        kind = "server_error" if self.status >= 500 else "rate_limit_error" if self.status == 429 else _INVALID
-        about = {"type": kind, "param": self.param or None, "code": self.code}
-        return {"error": {"message": self.message, **about, "request_id": request_line().request_id}}
+        limited = self.status == 429
+        return {
+            "error": {
+                "message": self.message,
+                "type": "server_error" if self.status >= 500 else "rate_limit_error" if limited else _INVALID,
+                "param": self.param or None,
+                "code": self.code,
+                "request_id": request_line().request_id,
+            }
+        }
 
 
 class Refused(Exception):
@@ -48,8 +73,9 @@ class Refused(Exception):
 INTERNAL = Fault(500, "internal_error", "The server failed at this; its log says more.")
 DEADLINE = Fault(504, "deadline", "No answer was ready in time.")
 STOPPING = Fault(503, "stopping", "The server is being stopped; ask another, or in a moment.", retry_after=5)
-_INVALID = "invalid_request_error"
-OPENAI_PATHS = ("/v1/chat/completions",)  # whose clients know 400, and not 422
+_INVALID: Literal["invalid_request_error"] = "invalid_request_error"
+UNSUPPORTED = "unsupported"  # the code of what is refused because it cannot be done
+OPENAI_PATHS = ("/v1/chat/completions", "/v1/responses")  # whose clients know 400, and not 422
 # the beginning of an `InputError` that the client caused; any other may name a file or an option of the server
 _OF_QUESTION = "the question "
 
@@ -83,6 +109,12 @@ def to_fault(error: BaseException) -> Fault:
         case StepFailed():
             return Fault(502, "no_answer", "No answer could be read from what the LM replied.", retry_after=1)
     return INTERNAL
+
+
+def passage_url(passage_id: str) -> str:
+    """The address of a passage whose id is one, else a name of it."""
+    known = passage_id.startswith(("http://", "https://"))
+    return passage_id if known else f"urn:typedrag:passage:{quote(passage_id, safe='')}"
 
 
 T = TypeVar("T")

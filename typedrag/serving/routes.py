@@ -2,17 +2,28 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Self
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal, Self, Union, get_type_hints
 
 from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, computed_field, create_model, model_validator
+from typing_extensions import TypedDict
 
 from typedrag.core.errors import RetrievalError, TypedRAGError
-from typedrag.core.events import AnswerEnded, Event
+from typedrag.core.events import (
+    AnswerEnded,
+    AnswerStarted,
+    AnswerToken,
+    Classified,
+    Event,
+    Read,
+    Searched,
+    StepEnded,
+    SubAnswered,
+)
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Answer, Passage, Usage, total_usage
 from typedrag.datasets.feedback import Feedback, FeedbackFile, Rating
@@ -22,7 +33,17 @@ from typedrag.lms.threads import run_in_thread
 from typedrag.lms.trace import collect_steps, limit_calls
 from typedrag.programs.coverage import CoreSubQuestions
 from typedrag.serving.monitoring import request_line
-from typedrag.serving.responses import EVENTS, Fault, Refused, event_stream, server_sent, to_fault, unless_client_leaves
+from typedrag.serving.responses import (
+    EVENTS,
+    ErrorDetails,
+    Fault,
+    Refused,
+    event_stream,
+    server_sent,
+    to_fault,
+    unless_client_leaves,
+)
+from typedrag.serving.schema import ANSWERING, replies
 from typedrag.serving.service import Service
 from typedrag.sub_questions.coverage_judge import SentenceCoverageJudge, SimilarityCoverageJudge
 from typedrag.text.sentences import supporting_sentences
@@ -47,7 +68,7 @@ class FeedbackBody(BaseModel):
         return self
 
 
-@router.post("/feedback", tags=["feedback"], status_code=204, response_class=Response)
+@router.post("/feedback", tags=["feedback"], status_code=204, response_class=Response, responses={404: {}, 507: {}})
 async def feedback(body: FeedbackBody, request: Request) -> None:
     """Keep feedback on an answer; a later rating or type by the same key replaces the earlier one."""
     file: FeedbackFile | None = request.app.state.feedback
@@ -118,7 +139,28 @@ class Batch(BaseModel):
     program: str = ""
 
 
-@router.post("/answer", tags=["answers"], responses={200: {"content": {EVENTS: {}}}})
+class AnswerReply(Answer):
+    """An answer, with all that is known about its making."""
+
+    grounded = computed_field(Answer.grounded)
+
+
+def _event_reply(kind: type[Event]) -> type[BaseModel]:
+    """An event as it is sent."""
+    types = {**get_type_hints(kind), "answer": AnswerReply}
+    values: dict[str, Any] = {field.name: (types[field.name], ...) for field in fields(kind)}
+    values["event"] = (Literal[kind.name], ...)
+    return create_model(kind.__name__, __doc__=kind.__doc__, **values)
+
+
+_EVENTS = (Classified, Searched, Read, StepEnded, SubAnswered, AnswerStarted, AnswerToken, AnswerEnded)
+
+
+@router.post(
+    "/answer",
+    tags=["answers"],
+    responses=replies(AnswerReply, *ANSWERING, events=Union[ErrorDetails, *map(_event_reply, _EVENTS)]),
+)
 async def answer(body: Question, request: Request, accept: Annotated[str, Header()] = "") -> Response:
     """Answer a question with all steps; with `Accept: text/event-stream`, send the events as they happen."""
     service: Service = request.app.state.service
@@ -130,7 +172,20 @@ async def answer(body: Question, request: Request, accept: Annotated[str, Header
     return JSONResponse(result.to_dict())
 
 
-@router.post("/answer/batch", tags=["answers"])
+class BatchEntry(TypedDict):
+    """An answer, or why there is none."""
+
+    answer: AnswerReply | None
+    error: ErrorDetails | None
+
+
+class BatchReply(TypedDict):
+    """The answers to the questions of a batch, in their order."""
+
+    answers: list[BatchEntry]
+
+
+@router.post("/answer/batch", tags=["answers"], responses=replies(BatchReply, *ANSWERING))
 async def answer_batch(body: Batch, request: Request) -> Response:
     """Answer several questions at once: for each, in their order, its answer or its error."""
     service: Service = request.app.state.service
@@ -140,7 +195,7 @@ async def answer_batch(body: Batch, request: Request) -> Response:
     service.program(body.program)
     service.admission.count(len(body.questions) - 1)
 
-    async def one(entry: str | TypedQuestion) -> dict[str, Any]:
+    async def one(entry: str | TypedQuestion) -> Mapping[str, Any]:
         question, question_type = (entry, None) if isinstance(entry, str) else (entry.question, entry.question_type)
         try:
             answer = await service.answer(question, body.program, question_type=question_type)
@@ -184,8 +239,15 @@ class CoverageJudged(Event):
     usage: Usage
 
 
-@router.post("/coverage", tags=["answers"])
-async def coverage(body: AnswerToJudge, request: Request) -> Response:
+class CoverageReply(TypedDict):
+    """The sub-questions of a question, which of them an answer covers, and what it took to find out."""
+
+    sub_questions: tuple[CoveredSubQuestion, ...]
+    usage: Usage
+
+
+@router.post("/coverage", tags=["answers"], responses=replies(CoverageReply, *ANSWERING))
+async def coverage(body: AnswerToJudge, request: Request) -> CoverageReply:
     """Judge which sub-questions an answer covers; the LM writes and types them, which costs as much as an answer."""
     service: Service = request.app.state.service
     loaded, line = service.program(body.program), request_line()
@@ -209,12 +271,12 @@ async def coverage(body: AnswerToJudge, request: Request) -> Response:
     async def source() -> AsyncGenerator[Event, None]:
         yield await run_in_thread(judge)
 
-    async def ask() -> dict[str, Any]:
+    async def ask() -> CoverageReply:
         [judged] = [event async for event in service.share(loaded, ("coverage", body.question, body.answer), source)]
         assert isinstance(judged, CoverageJudged)
-        return {"sub_questions": [asdict(one) for one in judged.sub_questions], "usage": asdict(judged.usage)}
+        return {"sub_questions": judged.sub_questions, "usage": judged.usage}
 
-    return JSONResponse(await unless_client_leaves(request, ask()))
+    return await unless_client_leaves(request, ask())
 
 
 _MOST_COMPARED = 65_536
@@ -256,7 +318,7 @@ class Supported(BaseModel):
     support: list[SupportedSentence]
 
 
-@router.post("/support", tags=["answers"])
+@router.post("/support", tags=["answers"], responses=replies(Supported, 503, 504))
 async def support(body: CitedAnswer, request: Request) -> Supported:
     """Find the passage's sentence that supports each sentence of an answer, by shared words, without an LM call."""
     service: Service = request.app.state.service

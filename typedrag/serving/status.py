@@ -6,20 +6,23 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated, Literal, Protocol
 
 import httpx
 from fastapi import APIRouter, Header, HTTPException, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
+from typing_extensions import TypedDict
 
 from typedrag.core.call_context import use_context
 from typedrag.core.errors import LMUnavailable, first_line
+from typedrag.core.proxies import find_proxy
 from typedrag.core.redaction import without_keys
 from typedrag.retrieval import Retriever
 from typedrag.serving.admission import Admission
 from typedrag.serving.monitoring import Metrics
-from typedrag.serving.programs import LoadedProgram
+from typedrag.serving.programs import LoadedProgram, ProgramDetails
+from typedrag.serving.schema import replies
 from typedrag.serving.service import Service, run_in_background
 from typedrag.serving.settings import Settings
 
@@ -96,7 +99,8 @@ class ProgramFaults:
         lm, version = loaded.lm, (loaded.name, loaded.since)
         if address := lm.kwargs.get("api_base"):
             headers = {"Authorization": f"Bearer {lm.kwargs.get('api_key') or 'EMPTY'}"}
-            async with httpx.AsyncClient(timeout=_SECONDS) as client:
+            way = None if find_proxy(address) else httpx.AsyncHTTPTransport()
+            async with httpx.AsyncClient(transport=way, timeout=_SECONDS) as client:
                 reply = await client.get(f"{address.rstrip('/')}/models", headers=headers)
             if reply.is_server_error:  # a gateway may lack this path, or have it for others, and still answer
                 raise LMUnavailable(f"the LM's server replies with status {reply.status_code}")
@@ -122,7 +126,14 @@ async def alive() -> dict[str, str]:
     return {"status": "ok"}
 
 
-@router.get("/readyz", responses={503: {}})
+class Parts(TypedDict):
+    """The readiness for questions, and that of each part."""
+
+    status: Literal["ready", "not_ready"]
+    parts: dict[str, Literal["ok", "unavailable"]]
+
+
+@router.get("/readyz", responses={**replies(Parts), 503: {"model": Parts}})
 async def ready(request: Request) -> JSONResponse:
     """Tell whether questions can be answered: the server is not stopping, the index is open, and the LM answers."""
     readiness: Readiness = request.app.state.readiness
@@ -131,7 +142,14 @@ async def ready(request: Request) -> JSONResponse:
     return JSONResponse({"status": "ready" if is_ready else "not_ready", "parts": parts}, 200 if is_ready else 503)
 
 
-@router.get("/metrics", response_class=Response)
+_TEXT = {"schema": {"type": "string"}}
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": _TEXT, "application/openmetrics-text": _TEXT}}},
+)
 async def metrics(request: Request, accept: Annotated[str, Header()] = "") -> Response:
     """The server's metrics in Prometheus' format."""
     service: Service = request.app.state.service
@@ -144,15 +162,21 @@ _FOLDER = Path(__file__).parent / "page"
 _FILES = StaticFiles(directory=_FOLDER)
 
 
-@program_router.get("/v1/program", tags=["programs"])
-async def program(request: Request, name: str = "") -> JSONResponse:
+class ProgramReply(ProgramDetails):
+    """A served program, and why its last reload failed, if it did."""
+
+    reload_error: str
+
+
+@program_router.get("/v1/program", tags=["programs"], responses=replies(ProgramReply, 404))
+async def program(request: Request, name: str = "") -> ProgramReply:
     """A served program: its name, version, fingerprint, LM and scores; the default program if none is named.
 
     If its last reload failed, `reload_error` says why.
     """
     service: Service = request.app.state.service
     loaded = service.program(name)
-    return JSONResponse({**loaded.to_dict(), "reload_error": service.reload_errors.get(loaded.name, "")})
+    return {**loaded.to_dict(), "reload_error": service.reload_errors.get(loaded.name, "")}
 
 
 @program_router.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)

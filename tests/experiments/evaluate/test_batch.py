@@ -99,6 +99,30 @@ def test_a_file_of_questions_is_read_by_its_kind(tmp_path, name, text, expected)
     assert read_question_file(file) == [AskedQuestion(*fields) for fields in expected]
 
 
+@pytest.mark.parametrize(
+    ("data", "fields"),
+    [
+        ('id;question\r\n7;"Why; then?"\r\n'.encode("utf-8-sig"), {}),
+        ("sep=;\r\nid;question\r\n7;Warum für Bäcker?\r\n".encode("cp1252"), {}),
+        ("id\tquestion\r\n7\tWarum für Bäcker?\r\n".encode("utf-16"), {}),
+        ("id,question\n7,Warum für Bäcker?\n".encode("utf-16-le"), {}),
+        (b'\xef\xbb\xbfQuestion,Id\r\n"Why; then?",7\r\n', {"question": "Question", "id": "Id"}),
+    ],
+)
+def test_a_file_of_excel_is_read_whatever_its_delimiter_and_code_page(tmp_path, data, fields):
+    file = tmp_path / "q.csv"
+    file.write_bytes(data)
+    [question] = read_question_file(file, fields)
+    assert question.id == "7"
+    assert question.question in ("Why; then?", "Warum für Bäcker?")
+
+
+def test_a_heading_that_is_nearly_right_is_named_with_the_option_that_maps_it(tmp_path):
+    (tmp_path / "q.csv").write_text("Question\nWhy?\n")
+    with pytest.raises(InputError, match="--field 'question=Question'"):
+        read_question_file(tmp_path / "q.csv")
+
+
 def test_a_line_that_no_memory_holds_is_refused_before_it_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(text_files, "LONGEST_LINE", 100)
     for name in ("q.jsonl.gz", "q.csv.gz"):

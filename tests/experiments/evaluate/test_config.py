@@ -7,13 +7,14 @@ import yaml
 
 from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.experiments.config import LMConfig
-from typedrag.experiments.config_file import read_config, read_yaml
+from typedrag.experiments.config_file import read_config, read_into, read_yaml
 from typedrag.experiments.loading import program_source
 from typedrag.experiments.resources import Resources, configured_options
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.optimizers.compile import CompileConfig
 from typedrag.optimizers.compile.resources import CompileResources
+from typedrag.optimizers.sweep import SweepConfig
 
 WHOLE = """
 programs:
@@ -132,6 +133,27 @@ def test_an_address_above_takes_the_place_of_that_in_the_spec_below(file, monkey
     assert (again.spec, again.api_base) == ("vllm:n", "http://newer/v1")
 
 
+def test_a_program_s_name_is_enough(tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text("programs: [rag, typed_rag]\ndataset: {name: sample}\nmetrics: [rouge]\n")
+    assert [(p.program, p.name) for p in read_config(file).programs] == [("rag", "rag"), ("typed_rag", "typed_rag")]
+    [changed, _] = read_config(file, None, ["programs.rag.options.top_k=3"]).programs
+    assert changed.options == {"top_k": 3}
+    file.write_text("program: rag\nknobs: {top_k: [1, 3]}\nobjectives: [rouge/rouge1]\nmetrics: [rouge]\n")
+    sweep = read_into(SweepConfig, "sweep", file, None, ["program.options.top_k=3", "dataset.name=sample"])
+    assert (sweep.program.program, sweep.program.options) == ("rag", {"top_k": 3})
+
+
+def test_all_faults_of_a_file_are_named_at_once():
+    wrong = {**LEAST, "threads": 0, "lm": {"temprature": 1}, "dataset": {"limit": 3}}
+    with pytest.raises(InputError) as refused:
+        read_config(None, wrong)
+    assert "lm.temprature is no setting" in refused.value.problem
+    assert "threads is refused: Input should be greater than 0" in refused.value.problem
+    assert "dataset.name is missing" in refused.value.problem
+    assert refused.value.hint.startswith("Did you mean 'temperature'? There are: ")
+
+
 def test_a_variable_that_is_not_set_is_named_where_it_counts(file, monkeypatch):
     monkeypatch.delenv("THE_DATA")
     with pytest.raises(InputError, match="needs the environment variable THE_DATA"):
@@ -142,15 +164,15 @@ def test_a_variable_that_is_not_set_is_named_where_it_counts(file, monkeypatch):
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
-        ({"prorgams": []}, "prorgams is refused: Extra inputs are not permitted"),
-        ({"programs": [{"program": "rag", "topk": 3}]}, "programs.0.topk is refused"),
+        ({"prorgams": []}, "prorgams is no setting. Did you mean 'programs'\\? "),
+        ({"programs": [{"program": "rag", "topk": 3}]}, "programs.0.topk is no setting. There are"),
         ({"programs": []}, "programs is refused"),
         ({"dataset": {"limit": 0, "name": "sample"}}, "dataset.limit is refused"),
         ({"dataset": {"seed": 1}}, "dataset.name is missing"),
         ({"metrics": ["f1", {"name": "f1"}]}, "a metric is named twice"),
         ({"metrics": None}, "metrics is missing"),
         ({"caps": {"failures": 2}}, "caps.failures is refused"),
-        ({"lm": {"api_key": "sk-123"}}, "lm.api_key is refused"),
+        ({"lm": {"api_key": "sk-123"}}, "lm.api_key is no setting"),
         ({"programs": [{"program": "rag", "name": "a/b"}]}, "programs.0.name is refused"),
         ({"programs": [{"program": "rag", "name": "a"}, {"program": "rag"}]}, "needs a name of its own"),
         ({"programs": [{"program": "rag", "name": "a"}, {"program": "rag", "name": "a"}]}, "needs a name of its own"),
@@ -273,9 +295,12 @@ def test_a_name_with_dots_is_an_item_and_a_key():
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("lm.max_token=3", r"lm\.max_token is refused: .*There are: spec, api_base, temperature, max_tokens"),
-        ("programs.published.topk=3", r"programs\.1\.topk is refused: .*There are: program, name, as_published"),
-        ("thread=3", r"thread is refused: .*There are: .*programs, dataset"),
+        (
+            "lm.max_token=3",
+            r"lm\.max_token is no setting\. Did you mean 'max_tokens'\? There are: spec, api_base, ",
+        ),
+        ("programs.published.topk=3", r"programs\.1\.topk is no setting\. There are: program, name, as_published"),
+        ("thread=3", r"thread is no setting\. Did you mean 'threads'\? There are: .*programs, dataset"),
         ("programs.rag.name=x", r"--set 'programs\.rag\.name=x': there is no 'rag'\. There are: direct, published"),
         ("threads.x.y=3", r"threads is a value already"),
         ("threads", r"--set 'threads' sets nothing"),

@@ -153,7 +153,7 @@ def test_what_fails_is_kept_with_its_reason_and_made_again_only_if_that_is_wante
 
     def reply(call):
         if (call.question, call.wanted[0]) == (bad_answer, "answer"):
-            return 400, "no such thing"
+            return 400, "maximum context length is 2048 tokens, no such thing"
         if (call.question, call.wanted[0]) == (bad_judgment, "is_good"):
             return {"is_good": "perhaps"}
         return None

@@ -164,6 +164,11 @@ def test_what_speaks_against_a_promotion(said, present, objection):
     assert not objection or objection in found[0]
 
 
+def test_one_of_which_nothing_was_changed_is_objected_to():
+    [objection] = objections(about(0.6, verdict="unchanged"), None)
+    assert objection == "it is no better than its base, of which the compile has changed nothing"
+
+
 def test_a_champion_that_cannot_be_loaded_speaks_against_its_successor():
     [found] = objections(about(0.9), champion(None, "models:/answers/4 is of format 99"))
     assert found == "the present champion, version 4, cannot be loaded (models:/answers/4 is of format 99)"

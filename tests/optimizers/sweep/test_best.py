@@ -64,7 +64,7 @@ def test_the_best_is_measured_on_other_questions_and_saved(sweep, server, sample
     assert not any(shown in besides[0] for shown in ("length/score", "objective", "cost"))
     assert len(besides) > 2 + 1 and all(row.count("|") == besides[0].count("|") for row in besides if row)
     headings = ("# Sweep: sweep", "## The front", "## What mattered", "## The best, measured again")
-    for said in (*headings, "by question type", "Pruned ones have answered the first questions alone."):
+    for said in (*headings, "by question type", "Pruned ones have answered the first questions alone;"):
         assert said in page
     runs = mlflow.search_runs(output_format="list")
     [parent] = [r for r in runs if r.info.run_name == "sweep"]

@@ -1,4 +1,5 @@
 import json
+import re
 from collections import Counter
 
 import optuna
@@ -11,6 +12,7 @@ from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.experiments.resources import Resources
 from typedrag.experiments.results import read_run
 from typedrag.optimizers.sweep import SweepConfig
+from typedrag.optimizers.sweep.report import sweep_page
 from typedrag.optimizers.sweep.resources import SweepResources
 from typedrag.optimizers.sweep.study import STUDY, answered, requeue, sum_spending
 from typedrag.programs import Options
@@ -73,6 +75,12 @@ def test_trials_that_ask_the_same_pay_once(sweep, server):
     first, second = complete(swept)
     assert first.user_attrs["spent"]["lm_calls"] == 12
     assert second.user_attrs["spent"]["lm_calls"] == 0
+    swept.study.add_trial(optuna.trial.create_trial(state=TrialState.FAIL, user_attrs={"duplicate": True}))
+    page = sweep_page(swept, "typedrag sweep report")
+    assert "trials: 2 complete, 1 skipped as repeated;" in page
+    assert re.search(r"^\| 2 +\| skipped as repeated", page, re.MULTILINE)
+    assert "All complete trials have the same length/score: it tells nothing of what mattered." in page
+    assert "What mattered" not in page
 
 
 def test_several_objectives_give_a_front(sweep, server):

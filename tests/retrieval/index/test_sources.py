@@ -1,7 +1,9 @@
 import csv
 import gzip
 import logging
+import os
 import tracemalloc
+from email.message import EmailMessage
 from pathlib import Path
 
 import pytest
@@ -170,7 +172,7 @@ def test_a_folder_of_documents_is_split_and_named_by_path(tmp_path):
         "intro\n\n# Kneading *dough*\n\nBody.",
     )
     write(tmp_path / "c.html", "<title> Page </title><script>no()</script><nav>menu</nav><p>Hello <b>w</b>orld.</p>")
-    write(tmp_path / "d.pdf", make_pdf([(72, 720, "Ovens need steam.")], "On Ovens"))
+    write(tmp_path / "d.pdf", make_pdf([(72, 720, "Ovens need steam.")], title="On Ovens"))
     write(tmp_path / "e.HTM", "<p>Untitled.</p>")
     passages = list(read_passages([tmp_path]))
     assert [(p.id, p.title) for p in passages] == [
@@ -208,6 +210,68 @@ def test_what_a_folder_holds_besides_documents_is_left_out_and_named(tmp_path, c
     assert "left out 1 file (.png)" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "passages"),
+    [
+        ("a.csv", "id;text\n7;Bread rises; it does.\n".replace("; it", ", it"), [("7", "Bread rises, it does.")]),
+        ("a.csv", "Flour,Water\n500 g,350 g\n", [("a.csv#1", "Flour\tWater\n500 g\t350 g")]),
+        ("a.json", '[{"id": 7, "text": "Bread rises."}]', [("7", "Bread rises.")]),
+        (
+            "a.json",
+            '{"bread": {"flour": ["rye", 500], "salt": null}}',
+            [("a.json#1", "bread.flour.1: rye\nbread.flour.2: 500")],
+        ),
+        ("a.text", "Bread rises.", [("a.text#1", "Bread rises.")]),
+        ("a.markdown", "# Bread\n\nIt rises.", [("a.markdown#1", "# Bread\nIt rises.")]),
+        (
+            "a.xhtml",
+            "<html><head><title/></head><body><p>Bread rises.</p></body></html>",
+            [("a.xhtml#1", "Bread rises.")],
+        ),
+    ],
+)
+def test_further_kinds_are_rows_or_documents(tmp_path, name, content, passages):
+    assert [(p.id, p.text) for p in read_passages([write(tmp_path / name, content)])] == passages
+
+
+def test_columns_that_are_mapped_must_be_there(tmp_path):
+    source = write(tmp_path / "a.csv", "no,body\n7,Bread rises.\n")
+    [passage] = read_passages([source], FieldMap(id="no", text="body"))
+    assert (passage.id, passage.text) == ("7", "Bread rises.")
+    assert "a.csv has no column docno (columns: no, body)" in refusal(source, fields=FieldMap(id="docno", text="body"))
+
+
+def test_a_message_is_read_with_who_wrote_it_and_its_attachments_are_named(tmp_path, caplog):
+    message = EmailMessage()
+    message["Subject"], message["From"], message["Date"] = (
+        "Our bread",
+        "Anna <a@example.org>",
+        "Fri, 1 Mar 2024 10:00:00 +0000",
+    )
+    message.set_content("Dear all,\n\nbread rises für Bäcker.\n", charset="latin-1")
+    message.add_attachment(b"%PDF", maintype="application", subtype="pdf", filename="plan.pdf")
+    with caplog.at_level(logging.INFO, logger="typedrag"):
+        [passage] = read_passages([write(tmp_path / "a.eml", message.as_bytes())])
+    assert passage.title == "Our bread"
+    assert "From: Anna <a@example.org>" in passage.text
+    assert passage.text.endswith("Dear all,\nbread rises für Bäcker.")
+    assert "attachment plan.pdf" in caplog.text
+
+
+def test_locks_of_office_are_passed_over(tmp_path):
+    write(tmp_path / "plan.txt", "Bread rises.")
+    write(tmp_path / "~$plan.docx", b"\x05Anna" + b"\0" * 150)
+    assert [p.id for p in read_passages([tmp_path])] == ["plan.txt#1"]
+
+
+def test_the_name_of_a_file_may_be_no_utf_8(tmp_path):
+    file = os.fsencode(tmp_path) + b"/caf\xe9.txt"
+    with open(file, "wb") as written:  # noqa: PTH123
+        written.write(b"Bread rises.")
+    [passage] = read_passages([tmp_path])
+    assert passage == Passage(r"caf\xe9.txt#1", "Bread rises.", r"caf\xe9")
+
+
 # what cannot be read
 
 
@@ -221,7 +285,7 @@ def test_a_source_of_unknown_kind_is_refused(tmp_path):
     source = write(tmp_path / "a.rtf", b"{")
     message = refusal(source)
     assert str(source) in message
-    assert ".jsonl, .ndjson, .tsv (also .gz), .txt, .md, .html, .htm, .pdf, .docx, .pptx, .epub" in message
+    assert ".jsonl, .ndjson, .tsv, .csv, .json (also .gz), .txt, .text, .md, .markdown, .html, .htm, .xhtml" in message
 
 
 def test_a_folder_with_nothing_to_read_is_refused(tmp_path):

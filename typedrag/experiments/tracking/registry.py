@@ -188,14 +188,16 @@ def promote(
 def objections(about: CompiledAbout, champion: RegisteredProgram | None) -> Iterator[str]:
     """Yield the reasons against putting a compiled program in the place of the present champion, a line each.
 
-    There are three: by the verdict on the test split it is worse or less truthful than its base; its mean of the
-    objective on the test split is below the champion's, by however little; or the two means do not compare, since one
-    is missing, or they are of another objective, other data or questions, or other LMs that answer or judge.
+    There are three: by the verdict on the test split it is worse or less truthful than its base, or the same; its mean
+    of the objective on the test split is below the champion's, by however little; or the two means do not compare,
+    since one is missing, or they are of another objective, other data or questions, or other LMs that answer or judge.
     """
     score, base = about.compiled.get(SCORE), about.base.get(SCORE)
     if about.verdict == "worse":
         scores = f"{_mean(score)}, before {_mean(base)}, p {format_p(about.p)}"
         yield f"on the test split it is worse than before it was compiled ({scores})"
+    if about.verdict == "unchanged":
+        yield "it is no better than its base, of which the compile has changed nothing"
     if about.verdict == "less truthful":
         scores = f"{_mean(about.compiled.get(TRUTH))}, before {_mean(about.base.get(TRUTH))}"
         yield f"on the test split its answers are less truthful than before it was compiled ({scores})"

@@ -19,6 +19,7 @@ from platformdirs import user_data_dir
 
 from typedrag.core.errors import InputError, TypedRAGError, Unavailable, first_line
 from typedrag.core.extras import require
+from typedrag.core.proxies import find_proxy
 from typedrag.core.redaction import redact_values
 from typedrag.experiments.config import TrackingConfig
 from typedrag.experiments.formats import flatten
@@ -37,6 +38,7 @@ _ENVIRONMENT = {
     "MLFLOW_UV_AUTO_DETECT": "false",  # it would copy files of the working folder into a model
 }
 _SQLITE = "sqlite:///"
+_SOCKS = {"package": "PySocks", "module": "socks"}  # by which requests, and so MLflow, takes a SOCKS proxy
 
 
 def tracking_uri(config: TrackingConfig) -> str:
@@ -55,6 +57,7 @@ def connect(config: TrackingConfig) -> Any:
         file = Path(uri.removeprefix(_SQLITE)).resolve()
         artifacts = (file.parent / "artifacts").as_uri()
         _make_store(file, artifacts)
+    find_proxy(uri, **_SOCKS)
     mlflow.set_tracking_uri(uri)
     if mlflow.get_experiment_by_name(config.experiment) is None:
         try:
@@ -90,6 +93,7 @@ def connect_to_existing(uri: str | None, name: str) -> Any:
         store = tracking_uri(TrackingConfig(uri=uri))
         if store.startswith(_SQLITE) and not Path(store.removeprefix(_SQLITE)).is_file():
             raise InputError(f"{name} cannot be had: MLflow keeps nothing at {store}", "Set MLFLOW_TRACKING_URI")
+        find_proxy(store, **_SOCKS)
         mlflow.set_tracking_uri(store)
     return mlflow
 

@@ -70,7 +70,7 @@ class HeldOut:
     @property
     def verdict(self) -> Verdict:
         """`better` or `worse` if that is more than chance, else empty; never `better` if less truthful."""
-        return combine_verdicts(self.overall, self.truth)
+        return "unchanged" if self.comparison is None else combine_verdicts(self.overall, self.truth)
 
 
 def held_out(

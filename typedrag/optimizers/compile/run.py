@@ -76,6 +76,7 @@ class CompileResult:
     spent: Spending  # the cost of the compile, without the test
     registered: str = ""  # the version of a registered model in MLflow, as `models:/NAME/VERSION`; empty if it is none
     risk: str = ""  # the known risk of compiling against these metrics; empty if none
+    predictors: int = 0  # the number of predictors that the compile could change
 
     def to_dict(self) -> dict[str, Any]:
         outcome, test = self.outcome, self.test
@@ -224,7 +225,8 @@ class _Compile(CompileResources):
         if test.comparison and base is not None:  # a later candidate, of a larger budget, replaces `program` untested
             self._save(compiled, test, self.out / TEST / test_run_name(self.saved) / PROGRAM)
         spent = self.spent_on_types + outcome.spent
-        return CompileResult(self.saved, target.name, outcome, test, spent, risk=self.risk)
+        predictors = len(request.student.predictors())
+        return CompileResult(self.saved, target.name, outcome, test, spent, risk=self.risk, predictors=predictors)
 
     def _save(self, module: dspy.Module, test: HeldOut | None = None, folder: Path | None = None) -> None:
         config = self.config

@@ -90,6 +90,18 @@ def read_best(out: Path) -> Best | None:
     return TypeAdapter(Best).validate_json(file.read_bytes()) if file.is_file() else None
 
 
+def why_no_best(sweep: Sweep) -> tuple[str, str]:
+    """The reason that a sweep without a front has no best, and what to change."""
+    if not (complete := sweep.trials(TrialState.COMPLETE)):
+        return "no trial is complete: there is no best", "Let the sweep go on: the same command continues it"
+    nearest = min(complete, key=lambda t: sum(max(0.0, excess) for excess in t.constraints.values()))
+    broken = ", ".join(f"{name} by {excess:.3g}" for name, excess in nearest.constraints.items() if excess > 0)
+    return (
+        f"no trial keeps to the constraints: there is no best. The nearest, trial {nearest.number}, misses {broken}",
+        "Loosen the constraints or widen the knobs in the file, and run it into another --out",
+    )
+
+
 def choose(sweep: Sweep, *, within: float | None = None, cheapest: bool = False, number: int | None = None) -> Best:
     """Choose the best trial by the first objective, or another that is nearly as good and costs less."""
     objective, *_ = sweep.parts.config.objectives
@@ -101,8 +113,7 @@ def choose(sweep: Sweep, *, within: float | None = None, cheapest: bool = False,
             raise InputError(f"trial {number} is not complete", "See: typedrag sweep report")
         [chosen], how = matches, f"trial {number}, as was wanted"
     elif not allowed:
-        why = "no trial is complete" if not complete else "no trial keeps to the constraints"
-        raise InputError(f"{why}: there is no best", "Let the sweep go on")
+        raise InputError(*why_no_best(sweep))
     elif within is None and not cheapest:
         chosen, how = sweep.front[0], f"the best at {objective.measure}"
     else:

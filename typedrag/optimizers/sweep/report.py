@@ -24,6 +24,7 @@ from typedrag.optimizers.sweep.best import Measured, read_best
 from typedrag.optimizers.sweep.study import Sweep
 
 _MOST_TRIALS = 30
+_REPEATED = "skipped as repeated"  # trials that an earlier trial has made already
 _TOO_FEW = (ValueError, RuntimeError, IndexError)
 """What Optuna raises with too few trials."""
 logger = logging.getLogger(__name__)
@@ -61,6 +62,8 @@ def counts(sweep: Sweep) -> str:
         for state in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING, TrialState.WAITING)
         if (n := sum(t.state == state for t in trials))
     ]
+    failed = [study.DUPLICATE in t.user_attrs for t in trials if t.state == TrialState.FAIL]
+    states += [f"{n} {word}" for n, word in ((sum(failed), _REPEATED), (failed.count(False), "failed")) if n]
     infeasible = sum(t.state == TrialState.COMPLETE and not study.is_feasible(t) for t in trials)
     spent = study.sum_spending(*trials)
     outside = f" ({infeasible} of the complete ones outside the constraints)" if infeasible else ""
@@ -97,6 +100,12 @@ def _tables(sweep: Sweep) -> Iterator[str]:
         rows = [[m, *(formats.format_value(values.get(n)) for n in names)] for m, values in by_objective.items()]
         about = "Optuna's importances over complete trials; an objective's sum to 1."
         yield from _section("What mattered", ["objective", *names], rows, about)
+    for objective in objectives:
+        if _is_constant(sweep, objective.measure):
+            yield from (
+                f"All complete trials have the same {objective.measure}: it tells nothing of what mattered.",
+                "",
+            )
 
     complete = sorted(sweep.trials(TrialState.COMPLETE), key=lambda t: -objectives[0].sign * t.values[0])[:_MOST_TRIALS]
     measure, questions = objectives[0].measure, list(sweep.questions.values())
@@ -112,12 +121,14 @@ def _tables(sweep: Sweep) -> Iterator[str]:
             yield from _section(f"{measure} by {by}", ["trial", ", ".join(names), *kinds], rows)
 
     measures, rows = _measures(sweep), []
-    for trial in sweep.trials(*study.ENDED):
+    for trial in sweep.trials(*study.ENDED, TrialState.FAIL):
         means = [formats.format_value(study.mean_value(study.values_of_trial(trial), m)) for m in measures]
-        first = [str(trial.number), trial.state.name.lower(), str(study.answered(trial))]
+        state = _REPEATED if study.DUPLICATE in trial.user_attrs else trial.state.name.lower().replace("fail", "failed")
+        first = [str(trial.number), state, str(study.answered(trial))]
         rows.append([*first, *_knobs(sweep, trial), *means])
     headings = ["trial", "", "questions", *names, *measures]
-    yield from _section("All trials", headings, rows, "Pruned ones have answered the first questions alone.")
+    about = "Pruned ones have answered the first questions alone; another trial stands for each that failed."
+    yield from _section("All trials", headings, rows, about)
 
     measured = dict.fromkeys(m for t in complete for m in study.values_of_trial(t) if not m.startswith("cost/"))
     grouped = {m.partition("/")[0] for m in measured if not m.endswith("/score")}
@@ -166,10 +177,19 @@ def _estimates(sweep: Sweep, trial: FrozenTrial, measures: Sequence[str]) -> Ite
         yield format_estimate(mean_estimate([v for v, _ in known], groups=[group for _, group in known]))
 
 
+def _is_constant(sweep: Sweep, measure: str) -> bool:
+    place = [o.measure for o in sweep.parts.config.objectives].index(measure)
+    values = [t.values[place] for t in sweep.trials(TrialState.COMPLETE)]
+    return len(values) > 1 and len(set(values)) == 1
+
+
 def importances(sweep: Sweep) -> dict[str, dict[str, float]]:
-    """The share of the trials' variance that each knob explains, by objective; empty with too few trials."""
+    """The share of the trials' variance that each knob explains, by objective; without objectives that are
+    the same for all trials, and empty with too few trials."""
     complete, shares = _complete_study(sweep), {}
     for i, objective in enumerate(sweep.parts.config.objectives):
+        if _is_constant(sweep, objective.measure):
+            continue
         try:
             with study.without_notices():
                 losses = partial(_objective_value, i, -objective.sign)
@@ -196,6 +216,8 @@ def write_figures(sweep: Sweep, folder: Path) -> list[Path]:
             ("importances", "how much each knob matters", plots.plot_param_importances, -objective.sign),
             ("slices", "knob by knob", plots.plot_slice, 1),
         ):
+            if name == "importances" and _is_constant(sweep, objective.measure):
+                continue
             of_this = partial(drawn, target=partial(_objective_value, i, sign), target_name=objective.measure)
             drawings.append((f"{name}{suffix}", f"{objective.measure}: {caption}", of_this))
     if len(objectives) in (2, 3):

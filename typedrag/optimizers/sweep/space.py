@@ -17,7 +17,7 @@ from typedrag.experiments.config import LMConfig, MetricConfig, ProgramConfig
 from typedrag.metrics.sub_question_coverage import WEIGHTS
 from typedrag.optimizers.sweep.config import KnobConfig, SweepConfig
 from typedrag.programs import Options, Program
-from typedrag.programs.options import PER_TYPE
+from typedrag.programs.options import PER_TYPE, SUB_QUERY_TYPES
 from typedrag.retrieval import check_retriever
 from typedrag.retrieval.opening import brings_index
 
@@ -41,7 +41,8 @@ _CLASHES = {
 def all_knobs(program: type[Program] | None = None) -> dict[str, Parameter]:
     """All knobs, or those that a program reads, by their names in a sweep file."""
     options = declared_parameters(Options)
-    of_types = {f"by_type.{t}.{n}": options[n] for t in QuestionType.non_factoid() for n in PER_TYPE if n in options}
+    types = {name: SUB_QUERY_TYPES if name == "max_sub_queries" else QuestionType.non_factoid() for name in PER_TYPE}
+    of_types = {f"by_type.{t}.{n}": options[n] for n in PER_TYPE if n in options for t in types[n]}
     retrieval = {name: knob for name, knob in declared_parameters(ProgramConfig).items() if name != "program"}
     retrieval[_WEIGHT] = Parameter(0.0, 1.0, step=0.1)  # part of the retriever's spec
     read = Options.model_fields if program is None else program.reads

@@ -1,5 +1,9 @@
-"""Readers of documents: the title and the blocks of text, HTML, Markdown, EPUB, Word, PowerPoint and PDF files."""
+"""Readers of documents: the title and the blocks of files of each kind."""
 
+import csv
+import email
+import email.policy
+import logging
 import posixpath
 import re
 import tomllib
@@ -9,17 +13,27 @@ from typing import Any
 from urllib.parse import unquote
 from zipfile import ZipFile
 
-import yaml
-
 from typedrag.core.errors import InputError, TypedRAGError, first_line
 from typedrag.core.extras import MissingExtra, require
-from typedrag.files.text_files import drop_half_characters, open_text
+from typedrag.files.text_files import (
+    LONGEST_LINE,
+    drop_half_characters,
+    open_table,
+    open_text,
+    parse_json,
+    parse_yaml,
+    shown_name,
+)
 from typedrag.retrieval.index.html import read_html
+from typedrag.retrieval.index.office import read_docx, read_pptx, read_xlsx, table_blocks
 from typedrag.retrieval.index.pdf import read_pdf
-from typedrag.retrieval.index.splitting import Block, Document
+from typedrag.retrieval.index.splitting import Block, Document, LeftOut
+
+logger = logging.getLogger(__name__)
 
 _LONGEST_TITLE = 300
 _LARGEST_PART = 50_000_000  # bytes that a part of a book may have: a zip file may claim any size
+_ENCRYPTION = "META-INF/encryption.xml"
 _FRONT_MATTER = re.compile(r"\s*(---|\+\+\+)[ \t]*\n(?![ \t]*\n)(.*?)\n(?:\1|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 """As Pandoc has it: a blank line after the first dashes makes them a rule."""
 _FOOTNOTE = re.compile(r"^\[\^[^\]\n]+\]:", re.MULTILINE)
@@ -32,7 +46,7 @@ _KEY = re.compile(r"^([A-Za-z][\w-]*)[ \t]*[:=](?:[ \t]+(.*?))?[ \t]*$", re.MULT
 def read_document(path: Path) -> Document:
     """A file's title, by default its name without the ending, and its content."""
     try:
-        document = READERS[path.suffix.lower()](path)
+        document = READERS[Path(path.name.lower().removesuffix(".gz")).suffix](path)
     except MissingExtra as error:
         raise MissingExtra(error.package, str(path)) from error
     except TypedRAGError:
@@ -42,7 +56,7 @@ def read_document(path: Path) -> Document:
             f"{path} cannot be read: {first_line(error)}", "Mend it, or leave it out: --skip-bad"
         ) from error
     title, content, left_out = document
-    title = " ".join(drop_half_characters(title).split())[:_LONGEST_TITLE] or path.stem
+    title = " ".join(drop_half_characters(title).split())[:_LONGEST_TITLE] or shown_name(path.stem)
     if isinstance(content, str):
         return Document(title, drop_half_characters(content), left_out)
     return Document(title, [b._replace(text=drop_half_characters(b.text)) for b in content], left_out)
@@ -60,8 +74,8 @@ def read_markdown(text: str) -> Document:
     metadata: Any = {}
     if match := _FRONT_MATTER.match(text):  # in YAML, TOML or what looks like them
         try:
-            metadata = tomllib.loads(match[2]) if match[1] == "+++" else yaml.safe_load(match[2])
-        except (ValueError, RecursionError, yaml.YAMLError):  # often a title that has a colon but no quotes
+            metadata = tomllib.loads(match[2]) if match[1] == "+++" else parse_yaml(match[2])
+        except (ValueError, RecursionError):  # often a title that has a colon but no quotes
             metadata = dict(_KEY.findall(match[2])) if _KEYS.match(f"{match[2]}\n") else None
         if isinstance(metadata, dict):
             text = text[match.end() :]
@@ -100,7 +114,7 @@ def _read_epub(path: Path) -> Document:
     from lxml import etree
 
     def part(name: str) -> bytes:
-        with book.open(name) as file:
+        with book.open(name if name in names else names_in_lower_case[name.lower()]) as file:
             data = file.read(_LARGEST_PART + 1)
         if len(data) > _LARGEST_PART:
             raise ValueError(f"{name} in it is larger than {_LARGEST_PART:,} bytes")
@@ -110,73 +124,89 @@ def _read_epub(path: Path) -> Document:
         return etree.fromstring(part(name), etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False))
 
     with ZipFile(path) as book:
+        names = frozenset(book.namelist())
+        names_in_lower_case = {name.lower(): name for name in names}
         package = tree("META-INF/container.xml").xpath("string(//*[local-name()='rootfile']/@full-path)")
-        root = tree(package)
+        root, locked = tree(package), frozenset[str]()
+        if _ENCRYPTION in names:
+            hidden = tree(_ENCRYPTION).xpath(
+                "//*[local-name()='EncryptedData'][not(contains(.//@Algorithm, 'idpf.org') or contains(.//@Algorithm,"
+                " 'adobe.com'))]//*[local-name()='CipherReference']/@URI"
+            )
+            locked = frozenset(map(unquote, hidden))
         title = root.xpath("string(//*[local-name()='metadata']/*[local-name()='title'])")
-        files = {item.get("id"): item.get("href", "") for item in root.xpath("//*[local-name()='item']")}
-        pages = [files.get(item.get("idref"), "") for item in root.xpath("//*[local-name()='itemref']")]
-        names = [posixpath.normpath(posixpath.join(posixpath.dirname(package), unquote(p))) for p in pages if p]
-        return Document(title, [block for name in names for block in read_html(part(name), whole=True).content])  # type: ignore[misc]
+        files = {item.get("id"): item for item in root.xpath("//*[local-name()='item']")}
+        pages = [files[key] for key in root.xpath("//*[local-name()='itemref']/@idref") if key in files]
+        blocks = list[Block]()
+        for page in (page.get("href", "") for page in pages if "image/" not in page.get("media-type", "")):
+            name = posixpath.normpath(posixpath.join(posixpath.dirname(package), unquote(page)))
+            if name in locked:
+                raise ValueError("it is encrypted (DRM)")
+            if name.lower() in names_in_lower_case:
+                blocks += read_html(part(name), whole=True).content  # type: ignore[arg-type]
+            else:
+                logger.warning("%s: left out its page %s, which is not in it", path, name)
+        return Document(title, blocks)
 
 
-def _read_docx(path: Path) -> Document:
-    """A Word document's first heading and its blocks, read from the HTML that mammoth makes of it."""
-    require("mammoth")
-    import mammoth
-
+def _read_email(path: Path) -> Document:
+    """A message: its subject as the title, who wrote to whom and when, and its text. Attachments are named."""
     with path.open("rb") as file:
-        page = mammoth.convert_to_html(file, ignore_empty_paragraphs=True, convert_image=lambda image: []).value
-    _, content, _ = read_html(page.encode(), whole=True)
-    headings = (block.text for block in content if isinstance(block, Block) and block.kind == "heading")
-    return Document(next(headings, ""), content)
+        message = email.message_from_binary_file(file, policy=email.policy.default)
+    subject = str(message["subject"] or "")
+    heads = [f"{name}: {message[name]}" for name in ("From", "To", "Cc", "Date", "Subject") if message[name]]
+    blocks, left_out = [Block("\n".join(heads), "lines")], list[LeftOut]()
+    body = message.get_body(("plain", "html"))
+    for part in message.walk():
+        if part is body:
+            data = bytes(part.get_payload(decode=True) or b"")
+            try:
+                text = data.decode(part.get_content_charset() or "utf-8", "replace")
+            except LookupError:  # it names no encoding that there is
+                text = data.decode("utf-8", "replace")
+            if part.get_content_subtype() == "html":
+                blocks += read_html(text.encode(), whole=True).content  # type: ignore[arg-type]
+            else:
+                blocks += [Block(paragraph) for paragraph in re.split(r"\n\s*\n", text.replace("\r\n", "\n"))]
+        elif part.is_attachment() or part.get_filename():
+            left_out.append(LeftOut(f"attachment {part.get_filename() or part.get_content_type()}", 0))
+    return Document(subject, blocks, left_out)
 
 
-def _read_pptx(path: Path) -> Document:
-    """A presentation's title, by default that of its first slide, and its slides with their notes."""
-    require("pptx")
-    from pptx import Presentation
-
-    slides, blocks = Presentation(str(path)), list[Block]()
-    for slide in slides.slides:
-        title = slide.shapes.title
-        if title is not None and title.text_frame.text.strip():
-            blocks.append(Block(" ".join(title.text_frame.text.split()), "heading"))
-        for shape in slide.shapes:
-            if title is None or shape.shape_id != title.shape_id:
-                blocks += _shape_blocks(shape)
-        if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
-            blocks.append(Block(slide.notes_slide.notes_text_frame.text))
-    named = slides.core_properties.title or ""
-    headings = (block.text for block in blocks if block.kind == "heading")
-    return Document(next(headings, "") if named in ("", "PowerPoint Presentation") else named, blocks)
+def _read_csv(path: Path) -> Document:
+    with open_table(path) as (lines, delimiter):
+        csv.field_size_limit(LONGEST_LINE)
+        return Document("", list(table_blocks(csv.reader(lines, delimiter=delimiter))))
 
 
-def _shape_blocks(shape: Any) -> Iterator[Block]:
-    for inner in getattr(shape, "shapes", ()):  # of a group
-        yield from _shape_blocks(inner)
-    if shape.has_text_frame:
-        yield from (Block(p.text.replace("\v", " ")) for p in shape.text_frame.paragraphs if p.text.strip())
-    if getattr(shape, "has_table", False):
-        header, *rows = ["\t".join(" ".join(cell.text.split()) for cell in row.cells) for row in shape.table.rows]
-        yield Block("\n".join(rows), "lines", header)
-    if getattr(shape, "has_chart", False):
-        chart = shape.chart
-        if chart.has_title and chart.chart_title.has_text_frame:
-            yield Block(chart.chart_title.text_frame.text)
-        for plot in chart.plots:
-            header = "\t".join(["", *(series.name for series in plot.series)])
-            columns = [map(str, plot.categories), *(map(str, series.values) for series in plot.series)]
-            yield Block("\n".join("\t".join(row) for row in zip(*columns, strict=False)), "lines", header)
+def _read_json(path: Path) -> Document:
+    """The values of a JSON file, each with the names on the way to it; members of the outermost list one by one."""
+
+    def lines(value: Any, name: str) -> Iterator[str]:
+        if isinstance(value, dict | list) and value:
+            inner = value.items() if isinstance(value, dict) else enumerate(value, 1)
+            for key, member in inner:
+                yield from lines(member, f"{name}.{key}" if name else str(key))
+        elif value not in (None, "", {}, []):
+            yield f"{name}: {value}" if name else str(value)
+
+    with open_text(path) as file:
+        value = parse_json(file.read())
+    members = value if isinstance(value, list) else [value]
+    return Document("", [Block("\n".join(lines(member, "")), "lines") for member in members])
 
 
 READERS: dict[str, Callable[[Path], Document]] = {
-    ".txt": lambda path: Document("", _read_text(path)),
-    ".md": lambda path: read_markdown(_read_text(path)),
-    ".html": lambda path: read_html(path.read_bytes()),
-    ".htm": lambda path: read_html(path.read_bytes()),
+    **dict.fromkeys((".txt", ".text"), lambda path: Document("", _read_text(path))),
+    **dict.fromkeys((".md", ".markdown"), lambda path: read_markdown(_read_text(path))),
+    **dict.fromkeys((".html", ".htm", ".xhtml"), lambda path: read_html(path.read_bytes())),
     ".pdf": read_pdf,
-    ".docx": _read_docx,
-    ".pptx": _read_pptx,
+    ".docx": read_docx,
+    ".pptx": read_pptx,
+    ".xlsx": read_xlsx,
     ".epub": _read_epub,
+    ".eml": _read_email,
+    ".csv": _read_csv,
+    ".json": _read_json,
 }
 """The reader of each file ending."""

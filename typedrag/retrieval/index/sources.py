@@ -9,6 +9,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,20 +17,21 @@ from textwrap import shorten
 from types import MappingProxyType
 from typing import Any, NamedTuple, TextIO
 
-from typedrag.core.errors import InputError
+from typedrag.core.errors import InputError, TypedRAGError
 from typedrag.core.records import Passage
 from typedrag.datasets import reading
 from typedrag.datasets.reasoning_chains import WithContexts
 from typedrag.files import text_files
-from typedrag.files.text_files import LONGEST_LINE, Line
-from typedrag.retrieval.index.documents import READERS, read_document
-from typedrag.retrieval.index.splitting import LeftOut, split_blocks, split_text
+from typedrag.files.text_files import LONGEST_LINE, Line, shown_name
+from typedrag.retrieval.index.bounded import Passages, read_documents
+from typedrag.retrieval.index.documents import READERS
+from typedrag.retrieval.index.splitting import LeftOut
 
 logger = logging.getLogger(__name__)
 
 LONGEST_ID = 32_000  # bytes that an id may have: Lucene's limit
-KINDS = (".jsonl", ".ndjson", ".tsv")
-READABLE = f"{', '.join(KINDS)} (also .gz), {', '.join(READERS)}"
+KINDS = (".jsonl", ".ndjson", ".tsv", ".csv", ".json")
+READABLE = f"{', '.join(KINDS)} (also .gz), {', '.join(kind for kind in READERS if kind not in KINDS)}"
 _NO_METADATA: Mapping[str, Any] = MappingProxyType({})
 _NAMED = 20  # bad files or rows that a message names; the others it counts
 _MUCH = 1 / 3  # of a document's text, if left out, is warned of by name
@@ -126,9 +128,9 @@ def read_passages(
 ) -> Iterator[Passage]:
     """Stream the passages of files and folders, in a fixed order, in bounded memory.
 
-    `.jsonl` and `.tsv` files (also gzipped) hold a passage a row; documents, such as `.txt`, `.md`,
-    `.html` and `.pdf` files, are split into passages of about 100 words. Both may be in folders;
-    links that lead out of a folder are not followed.
+    `.jsonl` and `.tsv` files (also gzipped) hold a passage a row, and so do `.csv` and `.json` files whose rows have an
+    id and a text; documents, such as `.txt`, `.md`, `.html` and `.pdf` files, are split into passages of about 100
+    words. Both may be in folders; links that lead out of a folder are not followed.
 
     Args:
         sources: Files and folders.
@@ -171,12 +173,17 @@ def read_placed(
         if not source.is_dir() and not _is_readable(source):
             raise InputError(f"source {source} is of no kind that can be read", f"Readable: {READABLE}")
     shares = _Shares()
-    for path, name in _files(sources, indexed):
-        is_table = _file_kind(path) in KINDS
-        placed = _read_rows(path, fields, problems, metadata) if is_table else _split_file(path, name, problems, shares)
-        for one in placed:
-            if not problems.found:  # otherwise the rest is only searched for further problems
-                yield one
+    files = list(_files(sources, indexed))
+    rows = {path for path, _ in files if _file_kind(path) in KINDS and _has_rows(path, fields)}
+    with closing(read_documents([path for path, _ in files if path not in rows])) as documents:
+        for path, name in files:
+            if path in rows:
+                placed = _read_rows(path, fields, problems, metadata)
+            else:
+                placed = _number_passages(path, name, next(documents), problems, shares)
+            for one in placed:
+                if not problems.found:  # otherwise the rest is only searched for further problems
+                    yield one
     problems.refuse()
     shares.warn()
 
@@ -212,13 +219,13 @@ def _files(sources: list[Path], indexed: Sequence[str]) -> Iterator[tuple[Path, 
     paths = [*dict.fromkeys(others), *sources]
     names = [path.name for path in paths]
     for source in sources:
-        label = source.name if len(set(names)) == len(names) else source.as_posix()
+        label = shown_name(source.name if len(set(names)) == len(names) else source.as_posix())
         if not source.is_dir():
             yield source, label
             continue
         prefix = f"{label}/" if len(paths) > 1 else ""
         for path in _walk(source):
-            yield path, prefix + path.relative_to(source).as_posix()
+            yield path, prefix + shown_name(path.relative_to(source).as_posix())
 
 
 def _walk(folder: Path) -> list[Path]:
@@ -232,7 +239,7 @@ def _walk(folder: Path) -> list[Path]:
         for name in [name for name in folders if not name.startswith(".") and Path(parent, name).is_symlink()]:
             logger.warning("%s: left out, linked folders are not followed: name it as a source", Path(parent, name))
         folders[:] = [name for name in folders if not name.startswith(".")]
-        for path in (Path(parent, name) for name in names if not name.startswith(".")):
+        for path in (Path(parent, name) for name in names if not name.startswith((".", "~$"))):  # ~$: Office's locks
             if path.is_symlink() and not path.resolve().is_relative_to(home):
                 logger.warning("%s: left out, the link leads out of %s", path, folder)
             elif path.is_symlink() and not path.exists():
@@ -260,11 +267,31 @@ def _is_readable(path: Path) -> bool:
     return _file_kind(path) in KINDS or path.suffix.lower() in READERS
 
 
-def _read_rows(path: Path, fields: FieldMap, problems: _Problems, metadata: Sequence[str]) -> Iterator[Placed]:
-    lines = _table_lines(path, fields) if _file_kind(path) == ".tsv" else _json_lines(path)
+def _has_rows(path: Path, fields: FieldMap) -> bool:
+    """False of a CSV or JSON file without passages in its rows, which then is a document."""
+    kind = _file_kind(path)
+    if kind not in (".csv", ".json") or fields != FieldMap():
+        return True
     try:
+        row = next(reading.read_rows(path), None)
+    except InputError:  # said where it is read
+        return kind == ".csv"
+    has_rows = row is not None and isinstance(row.value, dict) and {fields.id, fields.text} <= row.value.keys()
+    if not has_rows:
+        logger.info("%s: split as a document, as its rows have no fields id and text; --fields maps them", path)
+    return has_rows
+
+
+def _read_rows(path: Path, fields: FieldMap, problems: _Problems, metadata: Sequence[str]) -> Iterator[Placed]:
+    kind = _file_kind(path)
+    try:
+        if kind == ".json":
+            rows = enumerate(reading.read_rows(path), 1)
+            lines: Iterable[Line] = (Line(number, entry.value) for number, entry in rows)
+        else:
+            lines = _table_lines(path, fields) if kind in reading.TABLES else _json_lines(path)
         for line in lines:
-            place, problem = f"{path}, line {line.number}", line.problem
+            place, problem = f"{path}, {'row' if kind == '.json' else 'line'} {line.number}", line.problem
             if not problem:
                 try:
                     passage = _make_passage(line.value, fields)
@@ -307,10 +334,10 @@ def _table_lines(path: Path, fields: FieldMap) -> Iterator[Line]:
             broken.extend([line] if line.problem else [])
             yield line.value or "\n"
 
-    with text_files.open_text(path, errors="surrogateescape") as file:
-        rows = csv.reader(texts(file), delimiter="\t", strict=True)
+    with text_files.open_table(path, errors="surrogateescape") as (file, delimiter):
+        rows = csv.reader(texts(file), delimiter=delimiter, strict=True)
         try:
-            header = next(rows, [])
+            header = next((cells for cells in rows if cells and not cells[0].lower().startswith("sep=")), [])
         except csv.Error as error:
             raise InputError(f"{path}, line 1 cannot be used: {error}", "Mend the header") from None
         if missing := {fields.id, fields.text} - set(header):
@@ -328,7 +355,7 @@ def _table_lines(path: Path, fields: FieldMap) -> Iterator[Line]:
             if cells and len(cells) != len(header):
                 problem = "its number of columns differs from the header's"
             elif not problem:
-                problem = text_files.swallowed_rows_problem(cells or (), "\t", rows.line_num)
+                problem = text_files.swallowed_rows_problem(cells or (), delimiter, rows.line_num)
             if broken:
                 yield from broken
                 broken.clear()
@@ -361,15 +388,17 @@ def _make_passage(row: Any, fields: FieldMap) -> Passage:
     return Passage(id=str(passage_id), text=text, title=title)
 
 
-def _split_file(path: Path, name: str, problems: _Problems, shares: _Shares) -> Iterator[Placed]:
-    try:
-        title, content, left_out = read_document(path)
-    except InputError as error:
-        problems.add(error)
+def _number_passages(
+    path: Path, name: str, document: Passages | TypedRAGError, problems: _Problems, shares: _Shares
+) -> Iterator[Placed]:
+    if isinstance(document, InputError):
+        problems.add(document)
         return
-    texts = split_text(content) if isinstance(content, str) else list(split_blocks(content))
-    if not texts:
+    if isinstance(document, TypedRAGError):
+        raise document
+    if not document.texts:
         logger.warning("%s: holds no text", path)
-    shares.add(path, texts, left_out)
-    for number, text in enumerate(texts, 1):
-        yield Placed(Passage(id=f"{name}#{number}", text=text, title=title), f"{path}, passage {number}")
+    shares.add(path, document.texts, document.left_out)
+    for number, text in enumerate(document.texts, 1):
+        passage = Passage(id=f"{name}#{number}", text=text, title=document.title)
+        yield Placed(passage, f"{path}, passage {number}")

@@ -15,6 +15,13 @@ PASSAGE_WORDS = (70, 120)
 """Words of a passage of a split document, at least and at most: about 100, ending where a sentence ends."""
 WORD_CHARACTERS = 10  # characters that count as a word at least, spaces or not. English words have five or six.
 
+TOOL_TITLE = re.compile(
+    r"(?i)(?:Microsoft (?:Word|PowerPoint|Excel) - .*|untitled.*|\(anonymous\)"
+    r"|.*\.(?:docx?|pptx?|xlsx?|tex|dvi|indd|qxd)"
+    r"|(?:Document|Dokument|Presentation|Präsentation|Présentation|Presentación|Book|Mappe|Classeur|Folie|Slide) ?\d+"
+    r"|(?=.*PowerPoint)(?=.*(?:pr[eéæä][sz]|презент|プレゼン|演示|簡報|프레젠|esitys|sunusu|bemutat)).{,40})?\s*\Z"
+)
+"""Titles that programs write, in some of their languages: what they make, their own name, that of the file; or none."""
 _IDEOGRAPHS = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 """Han and kana: a word has about two of them."""
 _UNSPACED = re.compile("[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff]")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +16,7 @@ import httpx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from typedrag.core.errors import InputError, RetrievalError
+from typedrag.core.proxies import http_client
 from typedrag.core.records import Passage
 from typedrag.core.registry import NoDeepcopy
 from typedrag.files.text_files import WholeText, drop_half_characters
@@ -68,6 +70,12 @@ class SearchReply(BaseModel):
 
     index: str
     passages: list[list[Passage]]
+
+
+class PassageReply(BaseModel):
+    """The passage of an id; None if the index holds none."""
+
+    passage: Passage | None
 
 
 class ServedIndex(BaseModel):
@@ -166,7 +174,7 @@ class _IndexServer:
         self.address, self._bm25 = address.rstrip("/"), dict(bm25)
         key = os.environ.get(KEY)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._client = httpx.Client(base_url=self.address, headers=headers, timeout=_TIMES)
+        self._client = http_client(self.address, base_url=self.address, headers=headers, timeout=_TIMES)
         self.served = self._ask(ServedIndex, "GET", "/v1/index", tries=1, params=self._bm25)
         self.batcher = Batcher(
             self._search, threads=_IN_FLIGHT, most=lambda kind: min(self.served.batch, MAX_REPLY // kind[0])
@@ -179,6 +187,9 @@ class _IndexServer:
         if reply.index != self.served.identity["index"]:
             raise RetrievalError(f"{self.address} serves another index than before", "Begin the run anew")
         return reply.passages
+
+    def passage(self, passage_id: str) -> Passage | None:
+        return self._ask(PassageReply, "GET", "/v1/passage", params={"id": passage_id}).passage
 
     def _ask(self, model: type[M], method: str, path: str, *, tries: int = _TRIES, **request: Any) -> M:
         for attempt in range(tries):
@@ -205,7 +216,7 @@ class _IndexServer:
                 later = reply.headers.get("Retry-After", "")
                 wait = max(wait, min(float(later), _LONGEST_WAIT) if later.isdecimal() else 0)
             if attempt + 1 < tries:
-                time.sleep(wait)
+                time.sleep(wait * random.uniform(1, 1.25))  # many workers wait for the same server
         raise failure
 
     def _stranger_error(self, reason: str = "") -> RetrievalError:
@@ -251,6 +262,9 @@ class RemoteRetriever(NoDeepcopy):
     def passages(self) -> Iterator[Passage]:
         """Raise an `InputError`: a server does not hand out its whole index."""
         raise InputError(f"{self.place} does not hand out all passages of its index", "Name the index itself: --index")
+
+    def passage(self, passage_id: str) -> Passage | None:
+        return self.server.passage(passage_id)
 
 
 class RemoteHybrid(HybridRetriever):

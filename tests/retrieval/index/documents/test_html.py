@@ -145,7 +145,7 @@ def test_what_is_written_in_latin_1_is_read_as_the_page_says():
 def test_what_is_left_out_is_said_and_much_of_a_page_by_name(tmp_path, caplog):
     write(tmp_path / "a.html", "<nav><a href=/>Home</a></nav><main><p>Bread rises as yeast eats.</p></main><p>Tip</p>")
     write(tmp_path / "b.html", "<main><p>Short.</p></main><div>All of the rest stands here.</div>")
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, logger="typedrag"):
         list(read_passages([tmp_path]))
     said = [record.getMessage() for record in caplog.records]
     assert said[0] == f"{tmp_path / 'a.html'}: left out 12% of its text: Home Tip"

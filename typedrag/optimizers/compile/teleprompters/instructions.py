@@ -15,7 +15,6 @@ ANSWER_RULES = (
     "Begin with the direct answer to the question, then give its reasons, details and examples.",
     "Write two or three full paragraphs.",
     "Leave out what does not bear on the question.",
-    "Where the passages leave a part of the question open, answer it from what you know.",
 )
 """Rules for answers of any kind. Which of them help depends on the LM and on the passages."""
 
