@@ -1,10 +1,12 @@
 """Measure the text that readers of documents keep, its order and the time: ours beside other libraries.
 
-    python benchmarks/documents.py write FOLDER
+    python -m benchmarks.documents write FOLDER
     python benchmarks/documents.py read FOLDER --reader typedrag
+    python -m benchmarks.documents compare FILE…
 
 The second command may run in an environment of its own, where `markitdown[all]`, `docling` or `kreuzberg` is
-installed: it needs nothing else.
+installed: it needs nothing else. The third compares the words of any files with those that a reader sees: in HTML pages
+and EPUB books by Chromium, in PDF files by Poppler's pdftotext, and in Office files by all runs of text that they hold.
 """
 
 import argparse
@@ -12,9 +14,14 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
 import time
+import unicodedata
+from collections import Counter
 from collections.abc import Callable
+from html import unescape
 from pathlib import Path
+from urllib.parse import unquote
 from zipfile import ZipFile
 
 LEFT = (
@@ -130,23 +137,29 @@ def write_documents(folder: Path) -> None:
     slides.save(str(folder / "slides.pptx"))
 
 
-def make_pdf(lines: list[tuple[int, int, str]], title: str = "") -> bytes:
-    """A PDF of one page with lines at places, in this order: objects, then the table of their offsets."""
-    content = f"BT /F1 10 Tf {' '.join(f'1 0 0 1 {x} {y} Tm ({text}) Tj' for x, y, text in lines)} ET"
+def make_pdf(*pages: list[tuple[int, int, str]], title: str = "") -> bytes:
+    """A PDF of pages with lines at places, in this order: objects, then the table of their offsets."""
     font = "/F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"
+    kids = " ".join(f"{4 + 2 * n} 0 R" for n in range(len(pages)))
     objects = [
         "<< /Type /Catalog /Pages 2 0 R >>",
-        "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
-        f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R /Resources << /Font << {font} >> >> >>",
-        f"<< /Length {len(content)} >>\nstream\n{content}\nendstream",
+        f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} /MediaBox [0 0 612 792]"
+        f" /Resources << /Font << {font} >> >> >>",
         f"<< /Title ({title}) >>",
     ]
+    for number, lines in enumerate(pages):
+        content = f"BT /F1 10 Tf {' '.join(f'1 0 0 1 {x} {y} Tm ({text}) Tj' for x, y, text in lines)} ET"
+        objects += [
+            f"<< /Type /Page /Parent 2 0 R /Contents {5 + 2 * number} 0 R >>",
+            f"<< /Length {len(content)} >>\nstream\n{content}\nendstream",
+        ]
     pdf, table = "%PDF-1.4\n", ""
     for number, body in enumerate(objects, 1):
         table += f"{len(pdf):010} 00000 n \n"
         pdf += f"{number} 0 obj\n{body}\nendobj\n"
-    trailer = f"trailer << /Size 6 /Root 1 0 R /Info 5 0 R >>\nstartxref\n{len(pdf)}\n%%EOF\n"
-    return f"{pdf}xref\n0 6\n0000000000 65535 f \n{table}{trailer}".encode()
+    size = len(objects) + 1
+    trailer = f"trailer << /Size {size} /Root 1 0 R /Info 3 0 R >>\nstartxref\n{len(pdf)}\n%%EOF\n"
+    return f"{pdf}xref\n0 {size}\n0000000000 65535 f \n{table}{trailer}".encode()
 
 
 def zip_files(path: Path, files: dict[str, str]) -> None:
@@ -245,6 +258,79 @@ def read(folder: Path, reader: str) -> None:
     print(json.dumps({"reader": reader, "right": right, "of": checks, "seconds": round(seconds, 2), "MB": size}))
 
 
+SHOWN = """
+document.querySelectorAll('details').forEach(details => details.open = true);
+const mains = [...document.querySelectorAll('main, [role=main]')];
+const marked = mains.length ? mains : [...document.querySelectorAll('article')];
+const outer = marked.filter(element => !marked.some(other => other !== element && other.contains(element)));
+const shown = outer.length && !arguments[0] ? outer : [document.body || document.documentElement];
+return shown.map(element => element.innerText ?? element.textContent).join('\\n');
+"""
+"""What a reader sees of a page's content, with all that can be opened open."""
+RUNS = re.compile(r"<(?:w|a|m):t(?: [^>]*)?>([^<]*)</|<c:v>([^<]*)</|(</(?:w|a):p>|<w:tab/>|<(?:w|a):br\b|</w:tc>)")
+NUMBER_OF_SLIDE = re.compile(r'<a:fld [^>]*type="slidenum".*?</a:fld>', re.DOTALL)
+PARTS = re.compile(r"word/(?:document|footnotes|endnotes)\d*\.xml|ppt/(?:slides|notesSlides|charts)/[^/]+\.xml")
+
+
+def compare(files: list[Path]) -> None:
+    """Print a line of JSON for each file, and one for each kind: the share of words seen by a reader that are kept."""
+    from tests.browser import opened_browser, wait_for
+    from typedrag.retrieval.index.documents import read_document
+
+    sums: dict[str, list[int]] = {}
+    with tempfile.TemporaryDirectory() as folder, opened_browser(Path(folder, "profile")) as browser:
+
+        def shown(page: Path, *, whole: bool = False) -> str:
+            browser.get(page.resolve().as_uri())
+            wait_for(browser, lambda: browser.execute_script("return document.readyState") == "complete")
+            return str(browser.execute_script(SHOWN, whole))
+
+        def book(path: Path) -> str:
+            with ZipFile(path) as archive:
+                archive.extractall(unpacked := Path(folder, "book", path.stem))
+            package = next(unpacked.rglob("*.opf"))
+            text = package.read_text("utf-8")
+            items = [dict(re.findall(r'(\S+)="([^"]*)"', item)) for item in re.findall(r"<(?:opf:)?item\b[^>]*>", text)]
+            pages = {item["id"]: package.parent / unquote(item["href"]) for item in items}
+            spine = re.findall(r'<(?:opf:)?itemref\b[^>]*?idref="([^"]*)"', text)
+            return "\n".join(shown(pages[key], whole=True) for key in spine if "nav" not in key)
+
+        def office(path: Path) -> str:
+            with ZipFile(path) as archive:
+                parts = [archive.read(name).decode() for name in archive.namelist() if PARTS.fullmatch(name)]
+            parts = [NUMBER_OF_SLIDE.sub("", part) for part in parts]
+            return "".join(
+                unescape(m[1] or m[2] or "") + " " * bool(m[3] or m[2]) for m in RUNS.finditer("".join(parts))
+            )
+
+        for path in files:
+            kind = path.suffix.lower()
+            if kind == ".pdf":
+                command = ["pdftotext", "-enc", "UTF-8", str(path), "-"]
+                reader_text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            else:
+                reader_text = {".epub": book, ".docx": office, ".pptx": office}.get(kind, shown)(path)
+            words, ours = _words(reader_text), _words(_typedrag(path))
+            if kind == ".pdf":  # running heads are left out by name
+                for part in read_document(path).left_out:
+                    for word in _words(part.text).elements():
+                        ours[word] += part.size // len("".join(part.text.split()))
+            lost = words - ours
+            sums[kind] = [
+                a + b for a, b in zip(sums.get(kind, [0, 0, 0]), (1, words.total(), lost.total()), strict=True)
+            ]
+            share = round(1 - lost.total() / max(1, words.total()), 4)
+            print(json.dumps({"file": path.name, "kept": share, "words": words.total(), "lost": lost.most_common(5)}))
+    for kind, (number, total, lost_words) in sums.items():
+        print(json.dumps({"kind": kind, "files": number, "words": total, "kept": round(1 - lost_words / total, 4)}))
+
+
+def _words(text: str) -> Counter[str]:
+    """The words of a text, joined where a line's end parts them; scripts without spaces by letters."""
+    text = re.sub("[\u00ad\ufffe\x02]\\s*", "", unicodedata.normalize("NFKC", text).lower())
+    return Counter(re.findall(r"[a-z0-9à-ÿ]+|\w", re.sub(r"(?<=\w)-\s*\n\s*(?=\w)", "", text).replace("-", "")))
+
+
 def _failed(text: str, expected: dict[str, list[str]]) -> list[str]:
     failed, place = [], 0
     for words in expected.get("in_order", ()):
@@ -261,8 +347,14 @@ def _failed(text: str, expected: dict[str, list[str]]) -> list[str]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["write", "read"])
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("command", choices=["write", "read", "compare"])
+    parser.add_argument("paths", type=Path, nargs="+")
     parser.add_argument("--reader", choices=READERS, default="typedrag")
     arguments = parser.parse_args()
-    write_documents(arguments.folder) if arguments.command == "write" else read(arguments.folder, arguments.reader)
+    match arguments.command:
+        case "write":
+            write_documents(arguments.paths[0])
+        case "read":
+            read(arguments.paths[0], arguments.reader)
+        case _:
+            compare(arguments.paths)

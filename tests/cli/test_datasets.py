@@ -98,7 +98,10 @@ def test_fetch_says_where_it_is_kept(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["show", "nfqa"], "no dataset is called 'nfqa'. Datasets: 2wikimultihopqa, adaptive-rag"),
+        (
+            ["show", "nfqa"],
+            "no dataset is called 'nfqa'. Did you mean 'wiki-nfqa'? Datasets: 2wiki",
+        ),
         (["show", "file"], "dataset 'file' is read from a file. Name it: --path"),
         (["show", "file", "--field", "question"], "'question' maps no field"),
         (["show", "antique", "--subset", "nq"], "dataset 'antique' has no option 'subset'"),

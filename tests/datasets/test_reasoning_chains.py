@@ -51,3 +51,4 @@ def test_relations_are_asked_for_as_people_would():
     assert relation_question("Old Glory", "date of birth") == "When was Old Glory born?"
     assert relation_question("Old Glory", "Place of death") == "Where did Old Glory die?"
     assert relation_question("Old Glory", "patron saint") == "What is the patron saint of Old Glory?"
+    assert relation_question("Old {Glory}", "saint {0} of {}") == "What is the saint {0} of {} of Old {Glory}?"

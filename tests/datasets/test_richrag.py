@@ -38,6 +38,12 @@ def test_an_answer_may_be_written_in_three_ways(tmp_path, answer):
     assert example.references == (Reference("By hand.", 1),)
 
 
+def test_a_part_is_a_word_of_a_file_name(tmp_path):
+    for name in ("latest", "constraints", "devices", "x_test"):
+        write_jsonl(tmp_path / f"{name}.jsonl", {**ROW, "question": f"What of {name}?"})
+    assert [e.question for e in load_dataset("richrag", tmp_path).examples] == ["What of x_test?"]
+
+
 def test_a_folder_holds_a_file_for_each_part(tmp_path):
     for part in ("train", "dev", "test"):
         write_jsonl(tmp_path / f"wikiasp_merge.{part}.jsonl", {**ROW, "question": f"What of {part}?"})

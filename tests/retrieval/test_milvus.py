@@ -280,7 +280,10 @@ def test_passages_are_filtered_by_their_metadata(milvus, build, tmp_path):
     assert ids("year >= 2018") == {"p2018", "p2019"}
     assert ids("year < 2002 or year == 2015") == {"p2000", "p2001", "p2015"}
     assert ids("array_contains(tags, 'new') and year <= 2010") == {"p2010"}
-    assert {p.id for p in open_retriever(f"{spec}?filter=year == 2003").passages()} == {"p2003"}
+    some = open_retriever(f"{spec}?filter=year == 2003")
+    assert {p.id for p in some.passages()} == {"p2003"}
+    assert (some.passage("p2003").text, some.passage("p2004")) == ("Bread was baked in 2003.", None)
+    assert some.passage('x" or id == "p2003') is None
     with pytest.raises(InputError, match=r"Milvus cannot filter by 'year >>> 1'.* Filter by year, tags"):
         open_retriever(f"{spec}?filter=year >>> 1")
     with pytest.raises(InputError, match=r"no passage of milvus:\S+ passes the filter 'yaer > 1'"):

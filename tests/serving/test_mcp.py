@@ -1,20 +1,27 @@
 import asyncio
+import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import httpx
+import httpx2
 import pytest
 from click.testing import CliRunner
-from mcp import Client, StdioServerParameters
+from mcp import Client, ClientSession, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult
 
 from tests.lm_server import Call, LMServer, lm_server
 from tests.serving.server import Server, program, served
+from tests.serving.test_guard import bearer, keyed
 from typedrag.cli.main import cli
+from typedrag.serving import mcp as serving
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"
 YEAST = "Old or little yeast makes little gas."
@@ -103,7 +110,7 @@ def check_answer(result: CallToolResult) -> None:
     assert result.content[0].text.startswith(f"{ANSWER}\n\nSources:\n[1] ")
     told = result.meta["told"]
     assert [progress for progress, _ in told] == list(range(1, len(told) + 1))
-    said = [message for _, message in told]
+    said = [message for _, message in told if not message.startswith("waiting")]  # while programs are opened
     assert said[0] == "question type: reason"
     assert any(message.startswith("searching: ") for message in said)
     assert "writing the answer" in said
@@ -120,9 +127,23 @@ def test_an_agent_searches_over_http(sample_retriever):
         found = call(at(server), "search", query="dense bread yeast", k=2)
         most = call(at(server), "search", query="dense bread yeast")
         assert not lm.calls
-    assert len(found.structured_content["passages"]) == 2
-    assert found.structured_content["passages"][0]["text"]
-    assert len(most.structured_content["passages"]) == 5
+    results = found.structured_content["results"]
+    assert len(results) == 2 and set(results[0]) == {"id", "title", "text", "url"} and all(results[0].values())
+    assert json.loads(found.content[0].text) == found.structured_content
+    assert len(most.structured_content["results"]) == 5
+
+
+def test_an_agent_fetches_what_it_has_found(sample_retriever):
+    """As ChatGPT's deep research does: `search` by a query alone, then `fetch` by each id."""
+    with lm_server() as lm, served(program(lm), program(lm, "rag", sample_retriever)) as server:
+        [first, *_] = call(at(server), "search", query="dense bread yeast").structured_content["results"]
+        fetched = call(at(server), "fetch", id=first["id"])
+        missing = call(at(server), "fetch", id="none")
+        assert not lm.calls
+    assert fetched.structured_content == {**first, "metadata": {}}
+    assert json.loads(fetched.content[0].text) == fetched.structured_content
+    assert first["url"].startswith("urn:typedrag:passage:")
+    assert missing.is_error and "No passage of the collection has this id" in missing.content[0].text
 
 
 def test_an_agent_says_the_type_of_its_question(sample_retriever):
@@ -143,6 +164,7 @@ def test_an_agent_says_the_type_of_its_question(sample_retriever):
         ("ask", {}, "question"),
         ("search", {"query": "bread"}, "No program is served that searches"),
         ("search", {"query": "bread", "k": 51}, "less than or equal to 50"),
+        ("fetch", {"id": "bread"}, "No program is served that searches"),
     ],
 )
 def test_bad_calls_are_errors_that_say_what_is_wrong(tool, arguments, said):
@@ -176,13 +198,74 @@ def test_an_agent_that_gives_up_ends_the_question(sample_retriever):
         assert len(lm.calls) == 1
 
 
-def test_a_server_without_keys_answers_to_local_names_alone():
+@pytest.mark.parametrize("access", ["here alone", "no keys", "keys"])
+@pytest.mark.parametrize(
+    ("named", "status"),
+    [
+        ({}, 200),
+        ({"Host": "localhost:8000", "Origin": "http://localhost:3000"}, 200),
+        ({"Host": "[::1]:80", "Origin": "http://127.0.0.1"}, 200),
+        ({"Origin": "https://good.example"}, 200),
+        ({"Host": "evil.example:80"}, 421),
+        ({"Host": "127.0.0.1.evil.example"}, 421),
+        ({"Host": "evil.example", "Origin": "http://evil.example"}, 421),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "https://good.example.evil.example"}, 403),
+        ({"Origin": "http://good.example"}, 403),
+        ({"Origin": "null"}, 403),
+    ],
+)
+def test_pages_from_elsewhere_and_strangers_names_are_refused(access, named, status, tmp_path):
+    """A server that listens here alone knows its names; another may be reached by any. Both refuse pages."""
     asked = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-    headers = {"Host": "evil.example:80", "Accept": "application/json, text/event-stream"}
-    with lm_server() as lm, served(program(lm)) as server:
-        assert httpx.post(at(server), json=asked, headers=headers).status_code == 421
-    with lm_server() as lm, served(program(lm), no_keys=True) as server:
-        assert httpx.post(at(server), json=asked, headers=headers).status_code == 200
+    headers = {"Accept": "application/json, text/event-stream", **named}
+    origins = {"origins": ("https://good.example",)}
+    if access != "here alone" and status == 421:
+        status = 403 if "Origin" in named else 200
+    with contextlib.ExitStack() as stack:
+        if access == "keys":
+            server, _, key = stack.enter_context(keyed(tmp_path, **origins))
+            assert httpx.post(at(server), json=asked, headers=headers).status_code == (401 if status == 200 else status)
+            headers |= bearer(key)
+        else:
+            lm = stack.enter_context(lm_server())
+            server = stack.enter_context(served(program(lm), no_keys=access == "no keys", **origins))
+        replied = httpx.post(at(server), json=asked, headers=headers)
+    assert replied.status_code == status
+    if status != 200:
+        assert replied.json()["error"]["code"] == {421: "unknown_host", 403: "unknown_origin"}[status]
+
+
+@pytest.mark.parametrize("header", ["Authorization", "X-API-Key"])
+def test_an_agent_sends_its_key_as_a_header(header, tmp_path):
+    """As Claude Code, VS Code and Cursor do, which take headers in their settings."""
+
+    async def list_tools(url: str, headers: dict[str, str]) -> set[str]:
+        async with (
+            httpx2.AsyncClient(headers=headers) as http,
+            Client(streamable_http_client(url, http_client=http)) as client,
+        ):
+            return {tool.name for tool in (await client.list_tools()).tools}
+
+    with keyed(tmp_path) as (server, _, key):
+        value = f"Bearer {key}" if header == "Authorization" else key
+        assert asyncio.run(list_tools(at(server), {header: value})) == {"ask", "search", "fetch"}
+        with pytest.raises(ExceptionGroup):
+            asyncio.run(list_tools(at(server), {header: f"{value}x"}))
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_an_agent_hears_something_while_the_lm_is_silent(mode, monkeypatch):
+    monkeypatch.setattr(serving, "_TELL_SECONDS", 0.1)
+    with lm_server(seconds=1) as lm, served(program(lm)) as server:
+        told = call(at(server), "ask", mode, question=QUESTION).meta["told"]
+    assert len(told) >= 5
+    assert [progress for progress, _ in told] == list(range(1, len(told) + 1))
+    assert "asking what the LM knows (0 s)" in [message for _, message in told]
+
+
+def test_what_a_client_is_told_again_comes_every_ten_seconds_at_least():
+    assert serving._TELL_SECONDS < 10
 
 
 def test_an_agent_asks_over_stdio(sample_index):
@@ -197,10 +280,29 @@ def test_nothing_but_the_protocol_is_on_stdout(sample_index):
         started = over_stdio(lm, sample_index, JAVA_TOOL_OPTIONS="-Xlog:gc+init:stdout", **spans)
         said, out, err = talk(started, "search", query="bread")
     assert [message["id"] for message in said] == [1, 2]
-    assert said[1]["result"]["structuredContent"]["passages"]
+    assert said[1]["result"]["structuredContent"]["results"]
     assert out == ""
     assert "typedrag answers an agent by typed_rag" in err
     assert "[gc,init]" in err  # Java writes to stdout, whatever Python's is
+
+
+def test_an_agent_is_greeted_while_programs_are_opened(sample_index, tmp_path):
+    """`initialize` and the list of tools do not wait for an index server that takes its time; what it calls does."""
+
+    async def run(silent: socket.socket, started: StdioServerParameters) -> str:
+        async with stdio_client(started) as streams, ClientSession(*streams) as session:
+            async with asyncio.timeout(50):  # the index server is waited for longer
+                await session.initialize()
+                await session.list_tools()
+            silent.close()
+            return (await session.call_tool("search", {"query": "bread"})).content[0].text
+
+    with socket.create_server(("127.0.0.1", 0)) as silent, lm_server() as lm:  # it never replies
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        started = over_stdio(lm, sample_index, "--retriever", address)
+        place = started.args.index("--index")
+        del started.args[place : place + 2]
+        assert f"the index server at {address} cannot be reached" in asyncio.run(run(silent, started))
 
 
 def test_a_program_that_cannot_be_opened_is_said_in_a_line(sample_index, tmp_path):

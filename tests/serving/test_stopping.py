@@ -83,7 +83,7 @@ def test_sigterm_lets_an_agent_have_its_answer_and_the_list_of_tools_behind_it(t
         go_on.set()
         result, tools = asking.result()
         assert not result.is_error and result.structured_content["answer"]
-        assert tools == ["ask", "search"]
+        assert tools == ["ask", "search", "fetch"]
         assert server.wait() == 143
 
 

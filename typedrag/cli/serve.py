@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -156,32 +154,19 @@ def mcp(*, limits: OldLimits, values: dict[str, Any]) -> None:
     """
     from typedrag.serving.mcp import over_stdio
     from typedrag.serving.programs import Reloader
-    from typedrag.serving.service import Service
+    from typedrag.serving.service import Service, run_in_background
 
     sources = _program_specs(**values.pop("served"))
     settings = Settings(**read_settings(given_settings(values, limits), Limits).model_dump())
-    with _stdout_kept():
-        programs = [source.open() for source in sources]
-    say(f"typedrag answers an agent by {', '.join(loaded.name for loaded in programs)}")
 
-    async def answer() -> None:
+    async def open_service() -> Service:
+        programs = await run_in_background(lambda: [source.open() for source in sources])
+        say(f"typedrag answers an agent by {', '.join(loaded.name for loaded in programs)}")
         service = Service(programs, settings)
         Reloader(service, sources).watch()
-        await over_stdio(service)
+        return service
 
-    asyncio.run(answer())
-
-
-@contextmanager
-def _stdout_kept() -> Iterator[None]:
-    """Redirect to stderr what libraries print, even native ones: stdout belongs to the protocol."""
-    stdout = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        yield
-    finally:
-        os.dup2(stdout, 1)
-        os.close(stdout)
+    asyncio.run(over_stdio(open_service()))
 
 
 @click.group()

@@ -201,5 +201,5 @@ _QUESTIONS: Mapping[str, str] = {
 
 def relation_question(subject: str, relation: str) -> str:
     """The question for the object of a relation with this subject."""
-    known = _QUESTIONS.get(" ".join(relation.lower().split()), f"What is the {relation.strip()} of {{}}?")
-    return known.format(subject.strip())
+    known = _QUESTIONS.get(" ".join(relation.lower().split()))
+    return known.format(subject.strip()) if known else f"What is the {relation.strip()} of {subject.strip()}?"

@@ -1,5 +1,6 @@
 """The datasets of RichRAG: its own files, WikiAsp and WikiPassageQA (appendix A), and pools of passages."""
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -51,7 +52,7 @@ def load_richrag(path: Path | None = None, subset: str | None = None) -> Dataset
     answers to them. The only reference is the whole answer. `subset` and split are the part that a file's name says.
 
     Args:
-        path: A .jsonl file whose name holds train, dev or test, or a folder with at most one such file for each.
+        path: A .jsonl file with the word train, dev or test in its name, or a folder with at most one for each.
     """
     if path is None:
         raise InputError("dataset 'richrag' is read from files of its authors", f"Fetch them from {HOME}: --path")
@@ -59,7 +60,7 @@ def load_richrag(path: Path | None = None, subset: str | None = None) -> Dataset
     def rows() -> Iterator[Entry]:
         files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
         for part in choose_subsets(PARTS, subset):
-            named = [file for file in files if part in file.name]
+            named = [file for file in files if part in re.split(r"[^a-z]+", file.name.lower())]  # `latest` is no test
             if len(named) > 1:
                 many = f"{path} holds {len(named)} files of part '{part}', such as {named[0].name}"
                 raise InputError(many, "Name one file: --path")

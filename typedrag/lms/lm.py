@@ -26,7 +26,7 @@ from typedrag.lms.adapter import ChatAdapter, JSONAdapter, SchemaAdapter
 from typedrag.lms.client import make_lm
 from typedrag.lms.cost import read_prices, register_specs, track_calls
 from typedrag.lms.replies import CALL_OBSERVER, SOURCE, lm_address, set_user_store
-from typedrag.lms.specs import DEFAULT_SPEC, AdapterName, VLLMSpec, check_spec, default_spec, split_address
+from typedrag.lms.specs import DEFAULT_SPEC, AdapterName, VLLMSpec, check_spec, default_spec, model_files, split_address
 from typedrag.lms.vllm import NoServer
 
 logger = logging.getLogger(__name__)
@@ -135,12 +135,12 @@ def _open(spec: str, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:
         endpoint = in_process.serve_gguf(gguf)
         return _local_lm(_model_name(gguf), {**endpoint._asdict(), **settings}, "embedded")
     if kind == "vllm":
-        return _vllm_lm(VLLMSpec.parse(spec), api_base, settings)
+        return _vllm_lm(spec, api_base, settings)
     if kind == "vllm-offline":
         parts = VLLMSpec.parse(spec).absolute()
         engine = settings["in_process"] = in_process.load_engine(parts)
         settings["control_tokens"] = engine.control_tokens
-        return _local_lm(parts.name, settings, kind, *parts, vllm.given_options())
+        return _local_lm(parts.name, settings, kind, *parts, vllm.given_options(), *model_files(spec).values())
     if api_base:  # of a server of the user's own, which may know more than the provider's
         settings["api_base"] = api_base
     lm = make_lm(spec, settings, takes_sampling=not reasons)
@@ -217,8 +217,9 @@ def with_cache(lm: dspy.LM) -> dspy.LM:
     return copy
 
 
-def _vllm_lm(spec: VLLMSpec, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:
+def _vllm_lm(written: str, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:
     """The LM at this address, else where vLLM is by default, else of a server that is started."""
+    spec = VLLMSpec.parse(written)
     base, key = api_base or vllm.DEFAULT, os.environ.get("TYPEDRAG_API_KEY") or "EMPTY"
     where: Any = lm_address("", {"api_base": base})
     try:
@@ -230,7 +231,8 @@ def _vllm_lm(spec: VLLMSpec, api_base: str | None, settings: dict[str, Any]) -> 
             raise
         spec = spec.absolute()
         (base, key), where = vllm.serve(spec), vllm.given_options()
-    return _local_lm(spec.name, {"api_base": base, "api_key": key, **settings}, "vllm", *spec.absolute(), where)
+    source = ("vllm", *spec.absolute(), where, *model_files(written).values())
+    return _local_lm(spec.name, {"api_base": base, "api_key": key, **settings}, *source)
 
 
 def _local_lm(model: str, settings: dict[str, Any], *source: Any) -> dspy.LM:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from typedrag.core.errors import InputError, did_you_mean
+from typedrag.files.text_files import hash_files
 
 DEFAULT_SPEC = "embedded"
 KINDS = ("vllm", "vllm-offline")  # what specs of vLLM begin with: a server, and this process
@@ -65,6 +67,19 @@ def split_address(spec: str) -> tuple[str, str]:
     """
     match = _ADDRESSED.fullmatch(spec)
     return (match["spec"], match["api_base"]) if match else (spec, "")
+
+
+def model_files(spec: str) -> dict[str, str]:
+    """The digests of the folders and files that a model's spec names: one may be trained anew in its place."""
+    kind, _, rest = spec.partition(":")
+    names = re.split(r"\+[\w.-]+=", rest) if kind else []
+    there = {name: path for name in names if name and (path := Path(name).expanduser()).exists()}
+    return {n: _digest(p, max(f.stat().st_mtime_ns for f in (p, *p.rglob("*")))) for n, p in there.items()}
+
+
+@cache
+def _digest(path: Path, changed: int) -> str:
+    return hash_files(path)
 
 
 def lm_provider(spec: str) -> str:

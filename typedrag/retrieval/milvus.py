@@ -266,6 +266,13 @@ class MilvusRetriever(NoDeepcopy):
             yield from map(_parse_row, batch)
         rows.close()
 
+    def passage(self, passage_id: str) -> Passage | None:
+        """The passage of this id, if it passes the filter."""
+        how: dict[str, Any] = {"output_fields": _TEXTS, "filter_params": {"passage": passage_id}}
+        how["filter"] = " and ".join(f"({part})" for part in (self._index.options.filter, "id == {passage}") if part)
+        rows = self._index.ask(lambda: self._index.client.query(self.manifest.collection, **how))
+        return next(map(_parse_row, rows), None)
+
 
 def build_milvus(
     sources: Sequence[Path],

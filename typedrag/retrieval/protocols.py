@@ -39,6 +39,10 @@ class IndexRetriever(Retriever, Protocol):
         """All passages of the index, in an order of its own."""
         ...
 
+    def passage(self, passage_id: str) -> Passage | None:
+        """The passage of this id; None if the index holds none."""
+        ...
+
 
 class Reranker(Protocol):
     """Puts retrieved passages in a better order.

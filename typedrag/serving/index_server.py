@@ -61,6 +61,9 @@ class SearchService:
         fingerprint = self.retriever.identity["index"].encode()
         return b'{"index":"%b","passages":[%b]}' % (fingerprint, b",".join(passages))
 
+    async def passage(self, passage_id: str) -> Passage | None:
+        return await self._in_turn(lambda: run_in_background(partial(self.retriever.passage, passage_id)))
+
     async def served(self, settings: BM25Settings) -> ServedIndex:
         retriever = await self._in_turn(lambda: run_in_background(partial(self._tuned, settings)))
         sparse, dense = retrieval.retriever_parts(retriever)
@@ -142,6 +145,13 @@ async def search(body: SearchRequest, request: Request) -> Response:
     """Find the passages for each query, best first."""
     service: SearchService = request.app.state.service
     return Response(await service.search(body), media_type="application/json")
+
+
+@router.get("/passage", responses=replies(remote.PassageReply, 503, 504))
+async def passage(id: Annotated[str, Query(max_length=10_000)], request: Request) -> remote.PassageReply:
+    """Give the passage of an id."""
+    service: SearchService = request.app.state.service
+    return remote.PassageReply(passage=await service.passage(id))
 
 
 @router.get("/index", responses=replies(ServedIndex, 503, 504))

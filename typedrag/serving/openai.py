@@ -6,7 +6,6 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NotRequired, Self
-from urllib.parse import quote
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
@@ -19,7 +18,15 @@ from typedrag.core.question_types import QuestionType
 from typedrag.core.records import CUT_OFF, NOT_FROM_COLLECTION, Answer, Answered
 from typedrag.files.text_files import WholeText, whole
 from typedrag.serving.programs import LoadedProgram
-from typedrag.serving.responses import UNSUPPORTED, ErrorReply, Fault, Refused, event_stream, unless_client_leaves
+from typedrag.serving.responses import (
+    UNSUPPORTED,
+    ErrorReply,
+    Fault,
+    Refused,
+    event_stream,
+    passage_url,
+    unless_client_leaves,
+)
 from typedrag.serving.routes import AskedType, keep, keep_answer
 from typedrag.serving.schema import ANSWERING, replies
 from typedrag.serving.service import Service
@@ -200,7 +207,7 @@ class Shape(ABC):
         titles = {passage.id: passage.title or passage.id for passage in cited}
         return [
             {
-                "url": f"urn:typedrag:passage:{quote(id_, safe='')}",
+                "url": passage_url(id_),
                 "title": titles[id_],
                 "start_index": begun + start,
                 "end_index": begun + end,

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
+from urllib.parse import quote
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, StreamingResponse
@@ -108,6 +109,12 @@ def to_fault(error: BaseException) -> Fault:
         case StepFailed():
             return Fault(502, "no_answer", "No answer could be read from what the LM replied.", retry_after=1)
     return INTERNAL
+
+
+def passage_url(passage_id: str) -> str:
+    """The address of a passage whose id is one, else a name of it."""
+    known = passage_id.startswith(("http://", "https://"))
+    return passage_id if known else f"urn:typedrag:passage:{quote(passage_id, safe='')}"
 
 
 T = TypeVar("T")

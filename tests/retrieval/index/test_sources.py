@@ -172,7 +172,7 @@ def test_a_folder_of_documents_is_split_and_named_by_path(tmp_path):
         "intro\n\n# Kneading *dough*\n\nBody.",
     )
     write(tmp_path / "c.html", "<title> Page </title><script>no()</script><nav>menu</nav><p>Hello <b>w</b>orld.</p>")
-    write(tmp_path / "d.pdf", make_pdf([(72, 720, "Ovens need steam.")], "On Ovens"))
+    write(tmp_path / "d.pdf", make_pdf([(72, 720, "Ovens need steam.")], title="On Ovens"))
     write(tmp_path / "e.HTM", "<p>Untitled.</p>")
     passages = list(read_passages([tmp_path]))
     assert [(p.id, p.title) for p in passages] == [

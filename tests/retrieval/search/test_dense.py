@@ -68,6 +68,7 @@ def test_it_finds_what_numpy_finds(dense, both_parts):
     manifest = dense.manifest
     matrix = np.array(read_embeddings(current_generation(both_parts), manifest.passages, manifest.encoder.dimensions))
     held = list(dense.passages())
+    assert (dense.passage(held[3].id), dense.passage("none")) == (held[3], None)
     scores = minilm().encode_queries(QUESTIONS) @ matrix.T
     for row, found in zip(scores, dense.search(QUESTIONS, 10), strict=True):
         best = np.argsort(-row, kind="stable")[:10]

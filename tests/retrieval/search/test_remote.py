@@ -4,6 +4,7 @@ import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 import httpx
@@ -159,6 +160,8 @@ def test_what_a_server_does_not_do_is_refused(bm25_url):
         there.passages()
     with pytest.raises(InputError, match="1,001 passages are wanted"):
         there.search(["bread"], 1001)
+    [[first]] = there.search(["bread"], 1)
+    assert there.passage(first.id) == replace(first, score=0.0) and there.passage("none") is None
     asked = {"queries": ["bread"], "k": 1, "part": "dense"}
     assert httpx.post(f"{bm25_url}/v1/search", json=asked).json()["error"]["code"] == "no_such_part"
 

@@ -1,21 +1,26 @@
 """PDF files, read with PDFium: columns in reading order, and words joined that a line break splits."""
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from functools import cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from typedrag.core.extras import require
-from typedrag.retrieval.index.splitting import TOOL_TITLE, Document
+from typedrag.retrieval.index.splitting import TOOL_TITLE, Document, LeftOut
 
 _BREAK = re.compile(r"(?<=[^\W\d_])(?:[-\u00ad\u2010] ?\r?\n|[\x02\ufffe]\s*)(?=[^\W\d_])")
 """A hyphen within a word and at the end of a line, as documents or PDFium write it."""
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _LONGEST_WORD = 60
+_ENDED = re.compile(r"[.!?:;…。！？][\"'”’»)\]]*\Z")
+_ROMAN = re.compile("[ivxlc]+")
+_MOST_NUMBERS = 4  # of a line that may be that of its page
+_EDGE = 2  # lines at an end of a page or a column that may be running heads
 _MOST_LINES = 2_000  # a page with more pieces of text is a form or a drawing: its text is read in the PDF's own order
 _COLUMN_LINES = 4  # the least number of lines that two columns have side by side
 _COLUMN_CHARACTERS = 18  # the least mean length of a column's lines, in characters; the lines of a table are shorter
@@ -36,8 +41,55 @@ def read_pdf(path: Path) -> Document:
 
     with PdfDocument(path) as pdf:
         title = pdf.get_metadata_dict().get("Title", "").strip()
-        text = "\n".join(_page_text(page) for page in pdf)
-    return Document("" if TOOL_TITLE.match(title) else title, join_words(text))
+        pages = [_page_texts(page) for page in pdf]
+    heads = _take_heads(pages)
+    text = "\n".join(text for texts in pages for text in texts)
+    left_out = [LeftOut(line, count * len("".join(line.split()))) for line, count in heads.items()]
+    return Document("" if TOOL_TITLE.match(title) else title, join_words(text), left_out)
+
+
+def _take_heads(pages: Sequence[list[str]]) -> Counter[str]:
+    """Take the running heads, feet and page numbers out of the texts of pages, and count them.
+
+    They are lines at an end of a page or a column that other pages have there, too, but for the number of the page. A
+    head stays where it is first and breaks no sentence, as it may be that of a table; a foot, where it is last.
+    """
+    places = defaultdict[str, set[int]](set)
+    for number, texts in enumerate(pages):
+        for text in texts:
+            lines = [line for line in text.splitlines() if line.strip()]
+            for shape in (s for line in (*lines[:_EDGE], *lines[-_EDGE:]) for s in _shapes(line, number)):
+                places[shape].add(number)
+    least = max(2, min(3, len(pages)))
+    # heads may be of even pages or of a chapter alone
+    running = {s for s, on in places.items() if len(on) >= least and 2 * len(on) > max(on) - min(on)}
+    removed, before = Counter[str](), ""
+    for number, texts in enumerate(pages if running else []):
+        for place, text in enumerate(texts):
+            lines = [line.strip() for line in text.splitlines() if line.strip()]
+            are_running = [not running.isdisjoint(_shapes(line, number)) for line in lines]
+            top = next((n for n in range(min(_EDGE, len(lines))) if not are_running[n]), min(_EDGE, len(lines)))
+            rest = min(_EDGE, len(lines) - top)
+            end = len(lines) - next((n for n in range(rest) if not are_running[-1 - n]), rest)
+            heads, feet = lines[:top], lines[end:]
+            is_last = number == len(pages) - 1 and place == len(texts) - 1
+            first = [h for h in heads if h in running and h not in removed and (not before or _ENDED.search(before))]
+            last = [foot for foot in feet if is_last and foot in running]
+            removed.update([*heads, *feet])
+            removed.subtract([*first, *last])
+            texts[place] = "\n".join([*first, *lines[top:end], *last])
+            before = texts[place] or before
+    return +removed
+
+
+def _shapes(line: str, page: int) -> Iterator[str]:
+    """A line, and with each of its numbers as the distance from the page's: that of its running head is the same."""
+    line = " ".join(line.split())
+    yield line
+    for match in islice(re.finditer(r"\d{1,5}(?!\d)", line), _MOST_NUMBERS):
+        yield f"{line[: match.start()]}\0{int(match[0]) - page}\0{line[match.end() :]}"
+    if _ROMAN.fullmatch(line):
+        yield "\0"
 
 
 def join_words(text: str) -> str:
@@ -75,7 +127,7 @@ def _dictionary() -> Any:
     return SpellChecker(language="en")
 
 
-def _page_text(page: Any) -> str:
+def _page_texts(page: Any) -> list[str]:
     shown = page.get_textpage()
     count = shown.count_rects()
     lines = []
@@ -84,12 +136,12 @@ def _page_text(page: Any) -> str:
         lines.append(_Line(left, bottom, right, top, shown.get_text_bounded(left, bottom, right, top)))
     boxes = list(_columns([line for line in lines if line.text.strip()]))
     if len(boxes) < 2:
-        return str(shown.get_text_range())
+        return [str(shown.get_text_range())]
     texts = []
     for box in boxes:
         left, bottom, right, top, _ = zip(*box, strict=True)
         texts.append(shown.get_text_bounded(min(left) - 1, min(bottom) - 1, max(right) + 1, max(top) + 1))
-    return "\n".join(texts)
+    return texts
 
 
 def _columns(lines: Sequence[_Line]) -> Iterator[Sequence[_Line]]:

@@ -136,7 +136,8 @@ class GoldRetriever(NoDeepcopy):
     """
 
     def __init__(self, index: BM25Retriever) -> None:
-        self._index, self.place, self.passages = index, index.place, index.passages
+        self._index, self.place = index, index.place
+        self.passages, self.passage = index.passages, index.passage
 
     @property
     def identity(self) -> dict[str, Any]:

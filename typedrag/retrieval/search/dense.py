@@ -93,6 +93,10 @@ class DenseRetriever(NoDeepcopy):
     def passages(self) -> Iterator[Passage]:
         return (self._read(row) for row in range(self.manifest.passages))
 
+    def passage(self, passage_id: str) -> Passage | None:
+        """The passage of this id, looked for among all; None if the index holds none."""
+        return next((passage for passage in self.passages() if passage.id == passage_id), None)
+
     def _open(self, folder: Path) -> None:
         require("faiss")
         import faiss

@@ -110,7 +110,7 @@ class HybridRetriever(NoDeepcopy):
                 f"Bring it up to date: typedrag index build --out {sparse.place} --dense MODEL",
             )
         self.sparse, self.dense, self.weight = sparse, dense, weight
-        self.place, self.passages = sparse.place, sparse.passages
+        self.place, self.passages, self.passage = sparse.place, sparse.passages, sparse.passage
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -131,6 +131,9 @@ class PyseriniRetriever(NoDeepcopy):
     def passages(self) -> Iterator[Passage]:
         return iter(self._texts.values())
 
+    def passage(self, passage_id: str) -> Passage | None:
+        return self._texts.get(passage_id)
+
     def _open(self, folder: str) -> Any:
         from pyserini.search.lucene import LuceneSearcher
 

@@ -72,6 +72,12 @@ class SearchReply(BaseModel):
     passages: list[list[Passage]]
 
 
+class PassageReply(BaseModel):
+    """The passage of an id; None if the index holds none."""
+
+    passage: Passage | None
+
+
 class ServedIndex(BaseModel):
     """The index and retriever that a server has open, with its limits.
 
@@ -182,6 +188,9 @@ class _IndexServer:
             raise RetrievalError(f"{self.address} serves another index than before", "Begin the run anew")
         return reply.passages
 
+    def passage(self, passage_id: str) -> Passage | None:
+        return self._ask(PassageReply, "GET", "/v1/passage", params={"id": passage_id}).passage
+
     def _ask(self, model: type[M], method: str, path: str, *, tries: int = _TRIES, **request: Any) -> M:
         for attempt in range(tries):
             wait = _FIRST_WAIT * 2**attempt
@@ -253,6 +262,9 @@ class RemoteRetriever(NoDeepcopy):
     def passages(self) -> Iterator[Passage]:
         """Raise an `InputError`: a server does not hand out its whole index."""
         raise InputError(f"{self.place} does not hand out all passages of its index", "Name the index itself: --index")
+
+    def passage(self, passage_id: str) -> Passage | None:
+        return self.server.passage(passage_id)
 
 
 class RemoteHybrid(HybridRetriever):

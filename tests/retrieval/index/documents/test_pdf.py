@@ -50,9 +50,42 @@ def test_words_that_a_line_parts_are_whole_again(text, joined):
     assert join_words(text) == joined
 
 
-@pytest.mark.parametrize("title", ["Microsoft Word - x.doc", "report_final.docx", "untitled", "paper.tex", "On Word"])
+def page(number, *lines, head="The Handbook of Kettles", foot="{}"):
+    placed = [(72, 700 - 14 * n, line) for n, line in enumerate(lines)]
+    return [*([(72, 760, head)] if head else []), *placed, (300, 40, foot.format(number))]
+
+
+@pytest.mark.parametrize("foot", ["{}", "Page {} of 9", "- {} -", "The Handbook of Kettles {}"])
+@pytest.mark.parametrize("count", [2, 5])
+def test_running_heads_and_numbers_of_pages_are_not_within_sentences(tmp_path, foot, count):
+    pages = [page(n, f"lime {n * n} in", f"it is {n * n} by", foot=foot) for n in range(7, 7 + count)]
+    document = read_pdf(write(tmp_path / "a.pdf", make_pdf(*pages)))
+    words = " ".join(str(document.content).split())
+    assert words == " ".join(
+        ["The Handbook of Kettles", *(f"lime {n * n} in it is {n * n} by" for n in range(7, 7 + count))]
+    )
+    texts = {part.text for part in document.left_out}
+    assert "The Handbook of Kettles" in texts and foot.format(8) in texts
+
+
+def test_rows_of_a_table_that_differ_by_numbers_are_no_heads_and_its_header_stays_once(tmp_path):
+    rows = [[f"rye {40 * n + m * m} kg" for m in range(5)] for n in range(4)]
+    pages = [page(n, *cells, head="Flour Weight", foot="Read on.") for n, cells in enumerate(rows)]
+    text = read_pdf(write(tmp_path / "a.pdf", make_pdf(*pages))).content
+    assert str(text).splitlines() == ["Flour Weight", *(row for cells in rows for row in cells), "Read on."]
+
+
+def test_heads_of_even_pages_and_roman_numbers_are_left_out_too(tmp_path):
+    pages = [page("i" * (n + 1), f"word {n * n}", head="Kettles" if n % 2 else "") for n in range(7)]
+    text = read_pdf(write(tmp_path / "a.pdf", make_pdf(*pages))).content
+    assert str(text).split() == [word for n in range(7) for word in ("word", str(n * n))]
+
+
+@pytest.mark.parametrize(
+    "title", ["Microsoft Word - x.doc", "PowerPoint-presentatie", "a.docx", "untitled", "paper.tex", "On Word"]
+)
 def test_what_a_program_wrote_is_no_title(tmp_path, title):
-    found = read_pdf(write(tmp_path / "a.pdf", make_pdf([(72, 720, "Text.")], title))).title
+    found = read_pdf(write(tmp_path / "a.pdf", make_pdf([(72, 720, "Text.")], title=title))).title
     assert found == ("On Word" if title == "On Word" else "")
 
 
@@ -60,7 +93,7 @@ WORDS = [f"w{n:04}" for n in range(5000)]
 
 
 @pytest.mark.parametrize(
-    ("page", "words"),
+    ("data", "words"),
     [
         (make_pdf([(72, 720, "a" * 20_000)]), ["a" * 20_000]),
         (make_pdf([(30 + n % 10 * 55, 780 - n // 10 % 70 * 11, word) for n, word in enumerate(WORDS)]), WORDS),
@@ -68,8 +101,8 @@ WORDS = [f"w{n:04}" for n in range(5000)]
     ],
     ids=["a run of letters", "many pieces of text", "as many as lines are looked at"],
 )
-def test_a_page_of_any_kind_is_read_in_little_time(tmp_path, page, words):
-    source = write(tmp_path / "a.pdf", page)
+def test_a_page_of_any_kind_is_read_in_little_time(tmp_path, data, words):
+    source = write(tmp_path / "a.pdf", data)
     start = time.process_time()
     text = read_pdf(source).content
     assert time.process_time() - start < 5  # 16 and more than 100 seconds with an algorithm that is not linear
