@@ -7,7 +7,7 @@ import pytest
 from tests.datasets.files import refusal, write, write_json, write_jsonl
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType, SubQuestionType
-from typedrag.core.records import Reference, SubQuestion
+from typedrag.core.records import Nugget, Reference, SubQuestion
 from typedrag.datasets import Row, check_file, field_mapping, load_dataset
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "your-own-dataset.md").read_text("utf-8")
@@ -21,6 +21,7 @@ FULL = {
     "answers": ["so", "thus"],
     "passage_ids": ["p1", 2],
     "sub_questions": [{"text": "What is it?", "type": "core"}],
+    "nuggets": [{"text": "It is by this.", "vital": False}, {"text": "And by that."}],
     "aspects": ["causes", "effects"],
     "sub_answers": ["By this.", "To that."],
 }
@@ -33,6 +34,7 @@ def test_fields_are_read_by_their_names(tmp_path):
     assert example.references == (Reference("Good.", 3), Reference("Poor.", 1))
     assert (example.answers, example.passage_ids) == (("so", "thus"), ("p1", "2"))
     assert example.sub_questions == (SubQuestion("What is it?", SubQuestionType.CORE),)
+    assert example.nuggets == (Nugget("It is by this.", vital=False), Nugget("And by that."))
     assert (example.aspects, example.sub_answers) == (("causes", "effects"), ("By this.", "To that."))
 
 

@@ -125,6 +125,7 @@ def no_embeddings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("typedrag.metrics.similarity.cosines", overlaps)
     monkeypatch.setattr("typedrag.sub_questions.evidence.cosines", overlaps)
     monkeypatch.setattr("typedrag.metrics.similarity.bertscore", overlap)
+    monkeypatch.setattr("typedrag.metrics.nuggets.cosines", lambda text, others: shares(text, others))
     monkeypatch.setattr("typedrag.metrics.judges.support.cosines", lambda text, others, model="": shares(text, others))
     monkeypatch.setattr(
         "typedrag.metrics.judges.combined.cosines", lambda text, others: [n / 9 for n in overlaps(text, others)]

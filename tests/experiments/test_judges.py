@@ -3,12 +3,15 @@ import pytest
 from tests.experiments import labels
 from tests.experiments.labels import said, scripted_scorer
 from typedrag.core.errors import InputError
-from typedrag.datasets import load_dataset
+from typedrag.datasets import load_dataset, with_nuggets
+from typedrag.datasets.dataset import make_id
 from typedrag.experiments.judges import answers
 from typedrag.experiments.judges.check import check_judges, judges_page
 from typedrag.experiments.judges.judging import CheckSettings, Scorer
+from typedrag.files.text_files import write_json_lines
 from typedrag.lms.replies import use_reply_store
 from typedrag.metrics.estimate import bootstrap_estimate
+from typedrag.metrics.judges.human_labels import labelled_answers
 from typedrag.metrics.judges.preference import Verdicts
 
 
@@ -42,6 +45,32 @@ def _no_embeddings(monkeypatch):
 def _few_resamples(monkeypatch):
     """Intervals are not looked at here; those of a judge with eleven rows take seconds."""
     monkeypatch.setitem(bootstrap_estimate.__kwdefaults__, "resamples", 20)
+
+
+def test_nuggets_are_judged_by_those_that_other_answers_gave(data, tmp_path):
+    """Each fine answer has a nugget of its own, in its words: it would win by it, if it were not hidden from it."""
+    dataset = load_dataset("antique", data / "linkage")
+    rows_of_file = [
+        {
+            "question": e.question,
+            "nuggets": [
+                {"text": r.text, "vital": r.label == 4, "wordings": {make_id(r.text): r.text}}
+                for r in e.references
+                if r.label > 2
+            ],
+        }
+        for e in dataset.examples
+    ]
+    write_json_lines(tmp_path / "nuggets.jsonl", rows_of_file)
+    labelled = with_nuggets(dataset, tmp_path / "nuggets.jsonl")
+    [found] = check_judges({"antique": labelled}, (), CheckSettings(threads=2)).checks
+    shown = {name: row for name, row in rows(found).items() if name.startswith("nuggets")}
+    assert list(shown) == ["nuggets, vital", "nuggets, weighted", "nuggets, weighted, strict", "nuggets, density"]
+    assert {row.n for row in shown.values()} == {12}
+    assert "spearman" in shown["nuggets, vital"].measures
+    for case in labelled_answers(labelled.examples[0]):
+        assert case.candidate.text not in [n.text for n in case.example.nuggets]
+        assert len(case.example.nuggets) == 4  # of each label one is hidden, whatever the candidate's
 
 
 def test_a_judge_that_knows_the_labels_agrees_with_them(data):

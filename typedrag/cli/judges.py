@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 from click.core import ParameterSource
-from pydantic import DirectoryPath, Field, PositiveInt
+from pydantic import DirectoryPath, Field, FilePath, PositiveInt
 
 from typedrag.cli import options
 from typedrag.cli.terminal import RunsProgress, claim_file, draw_table, echo, print_json, say
@@ -52,6 +52,7 @@ def check(
         "Folder of labels, with folders linkage, wiki_nfqa, webgpt, sub_questions and nf_cats as published.",
     ] = None,
     paths: Annotated[tuple[str, ...], options.Metavar("DATASET=PATH"), "--path", "Labels of one dataset."] = (),
+    nuggets: Annotated[FilePath | None, "Nuggets of the questions, by typedrag datasets build nuggets."] = None,
     limit: Annotated[PositiveInt | None, "Maximum questions, or answers, of each dataset; default: all."] = None,
     candidates: Annotated[int, Field(ge=2), "Answers judged per question."] = 4,
     seed: Annotated[int, "Random seed."] = 0,
@@ -80,7 +81,7 @@ def check(
     from typedrag.optimizers.compile.held_out import check_saved_judge
 
     out = out and claim_file(out)
-    datasets = _read_labels(data, paths)
+    datasets = _read_labels(data, paths, nuggets)
     specs = [spec for spec in scorers or (default_spec(),) if spec != "none"]
     lms = [Scorer(split_address(spec)[0], _open_scorer(spec, scorer_api_base, threads)) for spec in specs]
     settings = CheckSettings(limit=limit, candidates=candidates, seed=seed, threads=threads)
@@ -150,9 +151,9 @@ def _open_scorer(spec: str | None, api_base: str | None, threads: int) -> dspy.L
     return open_lm(spec, api_base=api_base, role="scorer", cache=True)
 
 
-def _read_labels(data: Path | None, paths: tuple[str, ...]) -> dict[str, Dataset]:
-    """The datasets of labels that are named or found; a message names those left out."""
-    from typedrag.datasets import load_dataset
+def _read_labels(data: Path | None, paths: tuple[str, ...], nuggets: Path | None) -> dict[str, Dataset]:
+    """The datasets of labels that are named or found, with nuggets; a message names those left out."""
+    from typedrag.datasets import load_dataset, with_nuggets
     from typedrag.experiments.judges.check import CHECKED
 
     named: dict[str, Path] = {}
@@ -171,7 +172,8 @@ def _read_labels(data: Path | None, paths: tuple[str, ...]) -> dict[str, Dataset
         raise InputError(f"--data {data} holds no labels", f"Name a folder with any of {files}")
     for name in [name for name in CHECKED if name not in places]:
         say(f"{name}: no labels are given, so none are checked")
-    return {name: load_dataset(name, place, **CHECKED[name].options) for name, place in places.items()}
+    datasets = {name: load_dataset(name, place, **CHECKED[name].options) for name, place in places.items()}
+    return {name: with_nuggets(dataset, nuggets) if nuggets else dataset for name, dataset in datasets.items()}
 
 
 def _command_line(ctx: click.Context) -> str:

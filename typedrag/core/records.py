@@ -72,6 +72,18 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
+class Nugget:
+    """A thing that a good answer to a question says; an answer without a vital one is poor.
+
+    `wordings` has how each text that it was found in says it, by the text's `make_id`; none if a person wrote it.
+    """
+
+    text: str
+    vital: bool = True
+    wordings: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
 class SubQuestion:
     """A question that an answer to a larger question should, may or need not cover."""
 

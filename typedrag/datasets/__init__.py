@@ -15,7 +15,7 @@ from typedrag.datasets import (
     typed_rag,
 )
 from typedrag.datasets.dataset import SPLITS, Dataset, Source, load_dataset, plain, source, source_named, sources
-from typedrag.datasets.file import Row, check_file, field_mapping
+from typedrag.datasets.file import Row, check_file, field_mapping, with_nuggets
 from typedrag.datasets.hanrag import REVELATOR, load_compound
 from typedrag.datasets.open_domain import OPEN_DOMAIN_SETS
 from typedrag.datasets.preferences import AnswerKind, MadeAnswer
@@ -42,6 +42,7 @@ __all__ = [
     "source",
     "source_named",
     "sources",
+    "with_nuggets",
 ]
 
 _HUB = "https://huggingface.co/datasets"

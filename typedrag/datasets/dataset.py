@@ -114,6 +114,7 @@ class Dataset:
     `question_type` (`QuestionType`; `predicted_type` if no person labelled it), `subset` (a name),
     `references` (`Reference`s, best first), `answers` (short gold answers, any of which is right),
     `passage_ids` (passages a good answer needs; `passage_texts` are their texts), `sub_questions` (`SubQuestion`s),
+    `nuggets` (`Nugget`s),
     `aspects` (sub-aspects of a broad question) and `sub_answers` (an answer to each, in their order). A loader's
     docstring names the fields that only its source has.
 

@@ -10,10 +10,21 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType, SubQuestionType
-from typedrag.core.records import Reference, SubQuestion
+from typedrag.core.records import Nugget, Reference, SubQuestion
 from typedrag.datasets import reading
-from typedrag.datasets.dataset import Dataset, build_dataset, example, make_id
-from typedrag.datasets.reading import Entry, Id, Layout, ReferenceRow, SubQuestionRow, Text, TypeName, listed, parse
+from typedrag.datasets.dataset import Dataset, build_dataset, example, make_id, question_group
+from typedrag.datasets.reading import (
+    Entry,
+    Id,
+    Layout,
+    NuggetRow,
+    ReferenceRow,
+    SubQuestionRow,
+    Text,
+    TypeName,
+    listed,
+    parse,
+)
 from typedrag.files.text_files import parse_json
 
 
@@ -49,6 +60,9 @@ class Row(Layout):
         description='what a good answer also answers, as [{"text": "…", "type": "core"}], with a type of '
         f"{', '.join(SubQuestionType)}",
     )
+    nuggets: Annotated[list[NuggetRow], BeforeValidator(_listed)] | None = Field(
+        None, description='things that a good answer says, as [{"text": "…", "vital": true}]'
+    )
     aspects: Annotated[list[Text], BeforeValidator(_listed)] | None = Field(
         None, description='sub-aspects of a broad question, as ["…", "…"]'
     )
@@ -71,9 +85,10 @@ def load_file(path: Path | None = None, fields: Mapping[str, str] | None = None,
     """Read the questions of a user's own file.
 
     `references` may be objects with `text` and `label`, or texts, best first, which are labelled
-    downwards to 0. `aspects` are the sub-aspects of a broad question, and `sub_answers` the answers to them, in
-    the same order (RichRAG, section 3.1). In CSV and TSV files a list is written as JSON, or as its only member.
-    A row without an id gets one from its question; an empty cell counts as none.
+    downwards to 0. `nuggets` have a `text`, and are vital unless their `vital` is false. `aspects` are the
+    sub-aspects of a broad question, and `sub_answers` the answers to them, in the same order (RichRAG,
+    section 3.1). In CSV and TSV files a list is written as JSON, or as its only member. A row without an
+    id gets one from its question; an empty cell counts as none.
 
     Args:
         path: A .jsonl, .csv, .tsv or .json file, also gzipped.
@@ -140,6 +155,7 @@ def _read(path: Path, fields: Mapping[str, str], on_fault: reading.OnFault) -> D
             "answers": reading.all_listed(row.answers or ()),
             "passage_ids": tuple(row.passage_ids or ()),
             "sub_questions": tuple(SubQuestion(s.text, s.type) for s in row.sub_questions or ()),
+            "nuggets": tuple(Nugget(n.text, n.vital, n.wordings) for n in row.nuggets or ()),
             "aspects": tuple(row.aspects or ()),
             "sub_answers": tuple(row.sub_answers or ()),
         }
@@ -152,6 +168,21 @@ def _read(path: Path, fields: Mapping[str, str], on_fault: reading.OnFault) -> D
         ),
         columns=f"the file has {', '.join(map(repr, columns))}; what can be read is {', '.join(NAMES)}",
     )
+
+
+def read_nuggets(path: Path) -> dict[str, tuple[Nugget, ...]]:
+    """The nuggets in a file of questions, by `question_group`."""
+    nuggets = {question_group(e): e.nuggets for e in load_file(path).examples if e.get("nuggets")}
+    if not nuggets:
+        raise InputError(f"{path} has no question with nuggets", "Make it: typedrag datasets build nuggets")
+    return nuggets
+
+
+def with_nuggets(dataset: Dataset, path: Path) -> Dataset:
+    """The dataset with the nuggets that a file has for its questions."""
+    nuggets = read_nuggets(path)
+    examples = (e.copy(nuggets=nuggets.get(question_group(e), ())) for e in dataset.examples)
+    return replace(dataset, examples=tuple(examples))
 
 
 def field_mapping(pairs: Iterable[str]) -> dict[str, str]:

@@ -82,6 +82,14 @@ class ReferenceRow(Layout):
     label: int
 
 
+class NuggetRow(Layout):
+    """A nugget, in a user's own file; its text is enough."""
+
+    text: Text
+    vital: bool = True
+    wordings: dict[str, Text] = {}
+
+
 class SubQuestionRow(Layout):
     """A sub-question with its type, in a user's own file."""
 

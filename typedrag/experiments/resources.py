@@ -25,6 +25,7 @@ from typedrag.experiments.judges.saved import SavedJudge, load_judge
 from typedrag.experiments.loading import program_source
 from typedrag.experiments.question_typing import DEFAULT_CLASSIFIER, infer_type, program_classifier, with_types
 from typedrag.experiments.results import METRIC, PlannedQuestion
+from typedrag.files.text_files import hash_files
 from typedrag.lms.cost import track_calls
 from typedrag.lms.lm import Role, open_lm, reply_settings
 from typedrag.lms.specs import check_spec, default_spec, model_files
@@ -371,8 +372,13 @@ def _judge_folders(metric: str, options: Mapping[str, Any]) -> dict[str, Path]:
 
 
 def with_fingerprints(metric: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a metric, with what judges are asked by in the place of where they lie."""
-    return {**options, **{n: SavedJudge.read(f).fingerprint for n, f in _judge_folders(metric, options).items()}}
+    """The options of a metric, with what judges are asked by, and nuggets, in the place of where they lie."""
+    nuggets = {"file": hash_files(Path(options["file"]))} if metric == "nuggets" and options.get("file") else {}
+    return {
+        **options,
+        **nuggets,
+        **{n: SavedJudge.read(f).fingerprint for n, f in _judge_folders(metric, options).items()},
+    }
 
 
 def git_commit(folder: Path | None = None) -> str | None:

@@ -9,6 +9,7 @@ from typedrag.metrics.judges.preference import Preference
 from typedrag.metrics.judges.truthfulness import Truthfulness
 from typedrag.metrics.labels import LabelMatch, QueryMatch, QuestionTypeMatch
 from typedrag.metrics.metric import Metric, Scored, build_metric, metric, metric_class, metric_names, takes_scorer
+from typedrag.metrics.nuggets import Nuggets
 from typedrag.metrics.objective import DEFAULT_OBJECTIVE, Objective, objective_risk, parse_objective
 from typedrag.metrics.overlap import Accuracy, ExactMatch, TokenF1
 from typedrag.metrics.ranking import Retrieval, Rewrite, Steps
@@ -17,7 +18,7 @@ from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
 
 __all__ = [
     "DEFAULT_OBJECTIVE", "Accuracy", "BERTScore", "ComRouge", "Correctness", "Defects", "Equivalence", "Estimate",
-    "ExactMatch", "Faithfulness", "LabelMatch", "Linkage", "Metric", "Objective", "Preference", "QueryMatch",
+    "ExactMatch", "Faithfulness", "LabelMatch", "Linkage", "Metric", "Nuggets", "Objective", "Preference", "QueryMatch",
     "QuestionTypeMatch", "Relevance", "Retrieval", "Rewrite", "Rouge", "Scored", "Similarity", "Steps",
     "SubQuestionCoverage", "TokenF1", "Truthfulness", "bootstrap_estimate", "build_metric", "mean_estimate", "metric",
     "metric_class", "metric_names", "objective_risk", "parse_objective", "takes_scorer",

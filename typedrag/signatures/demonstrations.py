@@ -223,6 +223,19 @@ DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example | tuple[dspy.Example, ..
         question="When did the potter Lucie Rie move to London, and what is she known for?",
         sub_queries=["When did the potter Lucie Rie move to London?", "What is the potter Lucie Rie known for?"],
     ),
+    generation.ListNuggets: dspy.Example(
+        question="Why did the Romans build such good roads?",
+        passage=_ROMAN_ROADS,
+        nuggets=[
+            {"text": "The roads were built for the army first.", "importance": "vital"},
+            {
+                "text": "Soldiers could march about thirty kilometres a day on them in any weather.",
+                "importance": "vital",
+            },
+            {"text": "Paving of stone and gravel let water run off.", "importance": "okay"},
+            {"text": "Merchants used the roads too.", "importance": "okay"},
+        ],
+    ),
     hanrag.RefineQuestion: dspy.Example(
         question="Which river flows through the town where the inventor of the ballpoint pen was born?",
         solved=[{"question": "Who invented the ballpoint pen?", "answer": "László Bíró"}],

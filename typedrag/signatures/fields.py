@@ -311,6 +311,19 @@ class WorseningAnswers(_Output):
     senseless: Annotated[str, StringConstraints(min_length=1, max_length=800)]
 
 
+class WrittenNugget(_Output):
+    """A nugget on one line, and whether a good answer needs it (TREC RAG: vital or okay)."""
+
+    text: Annotated[str, StringConstraints(pattern=r"^[^\n]+$", max_length=160)]
+    importance: Literal["vital", "okay"]
+
+
+class WrittenNuggets(Listed[WrittenNugget]):
+    """Up to 8 nuggets."""
+
+    root: Annotated[list[WrittenNugget], Field(max_length=8)]
+
+
 class StatedAnswer(_Text):
     """An answer of a sentence or two."""
 

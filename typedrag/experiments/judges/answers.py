@@ -23,6 +23,7 @@ from typedrag.metrics.judges.human_labels import LabelledAnswer, labelled_answer
 from typedrag.metrics.judges.linkage import QUALITY, Convention, Linkage, draw_references
 from typedrag.metrics.judges.preference import POINTS_OF_FIRST, PairwiseJudge, compare_in_both_orders
 from typedrag.metrics.judges.truthfulness import Truthfulness
+from typedrag.metrics.nuggets import Nuggets
 from typedrag.metrics.similarity import BERTScore, Similarity
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
 from typedrag.retrieval.rerankers import BI_ENCODER
@@ -69,6 +70,7 @@ def baselines() -> Iterator[Judge]:
     yield Judge("similarity", Similarity(), similar)
     yield Judge("BERTScore", BERTScore(model=BI_ENCODER), {"BERTScore": "f1", "BERTScore, recall": "recall"})
     yield _coverage(None)
+    yield _nuggets(None)
     yield Judge(COMBINED, Linkage(make="combined"), {COMBINED: QUALITY})
 
 
@@ -80,6 +82,7 @@ def lm_judges(scorer: Scorer, context: JudgeEvalContext) -> Iterator[Judge]:
     for grade in (Relevance, Equivalence, Correctness):
         yield Judge(grade.name, grade(scorer.lm), {grade.name: "grade"})
     yield _coverage(scorer)
+    yield _nuggets(scorer)
 
 
 def _coverage(scorer: Scorer | None) -> Judge:
@@ -88,6 +91,13 @@ def _coverage(scorer: Scorer | None) -> Judge:
     metric = SubQuestionCoverage(scorer.lm if scorer else None, passages=False, cite="similarity")
     own = ", of the example's sub-questions" if scorer is None else ""
     return Judge("coverage", metric, {f"coverage, core{own}": "core", f"coverage, rating{own}": "rating"})
+
+
+def _nuggets(scorer: Scorer | None) -> Judge:
+    make = ", by the LM where unsure" if scorer else ""
+    metric = Nuggets(scorer and scorer.lm, make="cascade" if scorer else "embedding", passages=False)
+    scores = ("vital", "weighted", "weighted_strict", "density")
+    return Judge("nuggets", metric, {f"nuggets, {name.replace('_', ', ')}{make}": name for name in scores})
 
 
 def compare_pairs(

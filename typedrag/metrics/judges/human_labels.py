@@ -14,18 +14,20 @@ import dspy
 
 from typedrag.core.question_types import SubQuestionType
 from typedrag.core.records import Reference
-from typedrag.datasets.dataset import text_hash
+from typedrag.datasets.dataset import make_id, text_hash
 from typedrag.metrics.estimate import ordered_pairs
 from typedrag.metrics.judges.linkage import Convention, draw_references, expected_rank
 from typedrag.metrics.metric import MOST_QUOTED, Metric, PredictorCall, Scored, quoted
+from typedrag.metrics.nuggets import without_texts
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledAnswer:
     """A labelled answer to be judged as if a program had written it.
 
-    The example has other answers to the question as references. One of each label is left out, so that their numbers do
-    not give away the candidate's label. `references` are those that LINKAGE draws, without the candidate.
+    The example has other answers to the question as references, and nuggets of others. One of each label is left out,
+    so that their numbers do not give away the candidate's label. `references` are those that LINKAGE draws, without the
+    candidate.
     """
 
     example: dspy.Example
@@ -50,7 +52,8 @@ def labelled_answers(example: dspy.Example, seed: int = 0) -> list[LabelledAnswe
     for candidate in by_lot:
         hidden = {**first, candidate.label: candidate.text}.values()
         known = tuple(r for r in example.references if r.text not in hidden)
-        cases.append(LabelledAnswer(example.copy(references=known), candidate, drawn))
+        nuggets = without_texts(example.get("nuggets") or (), {make_id(text) for text in hidden})
+        cases.append(LabelledAnswer(example.copy(references=known, nuggets=nuggets), candidate, drawn))
     return cases
 
 

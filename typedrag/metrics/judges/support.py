@@ -11,6 +11,8 @@ from functools import lru_cache
 from itertools import product
 from typing import Any, Protocol
 
+import dspy
+
 from typedrag.core.errors import InputError, Unavailable
 from typedrag.core.registry import SpecGrammar
 from typedrag.lms.asking import allow_tokens, ask, with_settings
@@ -186,13 +188,14 @@ def _nli_model(name: str) -> tuple[Any, Mapping[int, SupportVerdict]]:
 
 
 class LMSupport:
-    """Judges by the LM in use, all sentences in one call."""
+    """Judges by the LM in use, all sentences in one call; the signature decides which verdicts there are."""
 
-    def __init__(self, retries: int = 2) -> None:
+    def __init__(self, retries: int = 2, signature: type[dspy.Signature] = JudgeSupport) -> None:
         self._retries = retries
-        self.check = predictor(JudgeSupport)
+        self.check = predictor(signature)
+        (_, self._verdict) = signature.output_fields["verdicts"].annotation.__args__
 
-    def verdicts(self, question: str, sentences: Sequence[str], sources: Sequence[str]) -> list[SupportVerdict]:
+    def verdicts(self, question: str, sentences: Sequence[str], sources: Sequence[str]) -> list[Any]:
         reply = ask(
             "judge support",
             with_settings(self.check, allow_tokens(len(sentences) * _TOKENS_A_VERDICT)),
@@ -202,4 +205,4 @@ class LMSupport:
             question=question,
             sentences=add_keys(sentences),
         ).prediction
-        return [SupportVerdict(v) for v in values(reply.verdicts)]
+        return [self._verdict(v) for v in values(reply.verdicts)]
