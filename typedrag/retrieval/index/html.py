@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from typedrag.core.extras import require
@@ -227,8 +228,9 @@ def _whole_block(element: Any) -> Block | None:
         return Block(_text(element).strip("\n"), "lines")
     if tag == "table":
         rows = list(element.iter("tr"))
-        cells = _grid(rows)
-        if max(map(len, cells), default=0) < 2 or next(element.iter("table", "pre"), element) is not element:
+        inner = any(e is not element for e in islice(element.iter("table", "pre"), 2))
+        cells = [] if inner else _grid(rows)
+        if max(map(len, cells), default=0) < 2:
             return None  # it is for the layout
         header = sum(1 for row in rows if row.getparent().tag == "thead")
         if not header and all(cell.tag == "th" for cell in rows[0] if cell.tag in ("td", "th")):
