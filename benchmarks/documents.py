@@ -298,7 +298,7 @@ def compare(files: list[Path]) -> None:
             return "\n".join(shown(pages[key], whole=True) for key in spine if "nav" not in key)
 
         def office(path: Path) -> str:
-            texts = []
+            texts = list[str]()
             with ZipFile(path) as archive:
                 for name in filter(PARTS.fullmatch, archive.namelist()):
                     part = UNSEEN.sub("", archive.read(name).decode())

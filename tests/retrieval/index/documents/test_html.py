@@ -52,6 +52,7 @@ def test_what_stands_around_the_content_is_left_out(main):
         ("<div role=tab>Linux</div><div role=tabpanel hidden>Use apt.</div>", "Linux\nUse apt."),
         ("<details><summary>Why?</summary><p hidden>As it does.</p></details>", "Why?\nAs it does."),
         ("<nav><a href=/>Home</a> / <a href=/b>Bread</a></nav><p>Mix.</p>", "Mix."),
+        ("<nav><a href=#salt>Salt</a></nav><h2 id=salt>Salt</h2>", "Salt\nSalt"),
         (
             "<nav>In this chapter you knead. <a href=/b>Next</a></nav>",
             "In this chapter you knead. Next",
