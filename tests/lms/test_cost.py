@@ -96,7 +96,7 @@ def test_a_call_whose_tokens_are_not_told_has_no_price(server, prices):
         ("stub: {prompt: -1, completion: 1}", "stub.prompt is no price"),
         ("stub: {prompt: .nan, completion: 1}", "stub.prompt is no price"),
         ("- stub", "the whole is no price"),
-        ("stub: {", "cannot be read (ParserError)"),
+        ("stub: {", "cannot be read (while parsing a flow node"),
     ],
 )
 def test_a_table_of_prices_that_cannot_be_used_is_refused_before_a_call(server, prices, text, said):

@@ -139,10 +139,19 @@ def test_an_agent_fetches_what_it_has_found(sample_retriever):
         [first, *_] = call(at(server), "search", query="dense bread yeast").structured_content["results"]
         fetched = call(at(server), "fetch", id=first["id"])
         missing = call(at(server), "fetch", id="none")
+        half = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": "fetch", "arguments": {"id": "\ud800"}},
+        }
+        headers = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+        broken = httpx.post(at(server), content=json.dumps(half), headers=headers)
         assert not lm.calls
     assert fetched.structured_content == {**first, "metadata": {}}
     assert json.loads(fetched.content[0].text) == fetched.structured_content
     assert first["url"].startswith("urn:typedrag:passage:")
+    assert broken.status_code in (200, 400) and "server failed" not in broken.text
     assert missing.is_error and "No passage of the collection has this id" in missing.content[0].text
 
 

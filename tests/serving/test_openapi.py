@@ -1,9 +1,13 @@
 """The OpenAPI document against what the server sends."""
 
+from typing import Any
+
+import httpx
 import schemathesis
 
 from tests.lm_server import lm_server
-from tests.serving.server import Server, program, served
+from tests.serving.index_server import served_index
+from tests.serving.server import program, served
 from tests.serving.test_fuzz import DOCUMENTED
 from tests.serving.test_openai import QUESTION, reply
 from typedrag.serving.keys import KeyFile
@@ -24,9 +28,10 @@ ASKED = [
 ]
 
 
-def call(server: Server, path: str, method: str = "POST", **values):
-    """A reply, after it was found to be as the document says."""
-    document = schemathesis.openapi.from_dict(server.client.get("/openapi.json").json())
+def call(server: Any, path: str, method: str = "POST", **values):
+    """A reply, after it was found to be as the document says, which is a valid one."""
+    document = schemathesis.openapi.from_dict(httpx.get(f"{server.url}/openapi.json").json())
+    document.validate()
     case = document[path][method].Case(**values)
     made = case.call(base_url=server.url, timeout=60)
     case.validate_response(made, checks=DOCUMENTED)
@@ -69,6 +74,15 @@ def test_the_server_s_own_paths_are_as_documented(tmp_path, sample_retriever):
         server.service.admission.stopping = True
         assert call(server, "/readyz", "GET").status_code == 503
         assert call(server, "/v1/answer", body={"question": "Why?"}).status_code == 503
+
+
+def test_an_index_server_s_paths_are_as_documented(sample_retriever):
+    with served_index(sample_retriever) as server:
+        assert call(server, "/v1/search", body={"queries": ["bread"], "k": 2, "bm25": {}}).status_code == 200
+        assert call(server, "/v1/search", body={"queries": ["bread"], "k": 0}).status_code == 422
+        for path in ("/v1/index", "/healthz", "/readyz", "/metrics"):
+            assert call(server, path, "GET").status_code == 200
+        assert call(server, "/v1/index", "GET", query={"k1": -1}).status_code == 422
 
 
 def test_keys_and_limits_are_as_documented(tmp_path):

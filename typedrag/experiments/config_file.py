@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from typedrag.core.errors import InputError, did_you_mean
 from typedrag.experiments.config import EvaluationConfig, named
+from typedrag.files.text_files import parse_yaml
 from typedrag.lms.specs import split_address
 
 _OF_THE_NAMED = {"name": ("options", "path", "subset", "fields", "lm_calls", "tokens"), "spec": ("api_base",)}
@@ -121,16 +122,14 @@ def with_settings(values: Mapping[str, Any], settings: Iterable[str], flag: str 
         >>> with_settings({"metrics": ["f1", {"name": "linkage"}]}, ["metrics.linkage.options.draws=2", "metrics.0=f2"])
         {'metrics': ['f2', {'name': 'linkage', 'options': {'draws': 2}}]}
     """
-    import yaml
-
     held = dict(values)
     for setting in settings:
         path, equals, text = setting.partition("=")
         if not equals or not all(path.split(".")):
             raise InputError(f"{flag} '{setting}' sets nothing", "Write NAME=VALUE")
         try:
-            value = yaml.safe_load(text) if text else ""
-        except yaml.YAMLError:
+            value = parse_yaml(text) if text else ""
+        except ValueError:
             value = text
         held = _put(held, path, value, f"{flag} '{setting}'")
     return held
@@ -187,14 +186,12 @@ def read_yaml(file: Path, hint: str = "Name another file", above: tuple[Path, ..
     over a list changes the items that it names, as in `programs: {rag: {options: {top_k: 3}}}`; a list replaces a list.
     `above` are the files that extend this one.
     """
-    import yaml
-
     try:
-        values = yaml.safe_load(file.read_text("utf-8"))
+        values = parse_yaml(file.read_text("utf-8"))
     except OSError as error:
         raise InputError(f"{file} cannot be read ({error.strerror})", hint) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{file} is not YAML: {' '.join(str(error).split())}", "Mend the file") from None
+    except ValueError as error:
+        raise InputError(f"{file} is not YAML that can be read: {error}", "Mend the file") from None
     if not isinstance(values, dict):
         raise InputError(f"{file} holds no settings", "Write NAME: VALUE lines")
     base = values.pop("extends", None)

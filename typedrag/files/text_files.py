@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import logging
+import math
 import os
 import re
 import shutil
@@ -128,6 +129,44 @@ def parse_json(text: str) -> Any:
         raise ValueError("it is nested too deeply") from None
     except ValueError:  # raised by the conversion to an integer
         raise ValueError("it holds a number with more digits than can be read") from None
+
+
+LONGEST_YAML = 2_000_000  # characters of a YAML file; each takes hundreds of bytes while it is read
+MOST_YAML_VALUES = 100_000
+"""Values of a YAML file, with each use of a shared one: a few lines of anchors may stand for billions."""
+
+
+def parse_yaml(text: str) -> Any:
+    """The value of an untrusted YAML text; a ValueError with the reason if it has none."""
+    import yaml
+
+    if len(text) > LONGEST_YAML:
+        raise ValueError(f"it is longer than {LONGEST_YAML:,} characters")
+    counts: dict[int, float] = {}
+
+    def count(node: Any) -> float:
+        if id(node) not in counts:
+            counts[id(node)] = math.inf  # of a value that holds itself
+            children = node.value if isinstance(node, yaml.CollectionNode) else ()
+            counts[id(node)] = 1 + sum(
+                count(n) for child in children for n in (child if type(child) is tuple else [child])
+            )
+        return counts[id(node)]
+
+    loader = yaml.SafeLoader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        if count(node) > MOST_YAML_VALUES:
+            raise ValueError(f"its anchors stand for more than {MOST_YAML_VALUES:,} values")
+        return loader.construct_document(node)
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    finally:
+        loader.dispose()
 
 
 def has_half_characters(text: str) -> bool:
@@ -254,7 +293,7 @@ class Journal:
         lines = self.path.read_bytes().split(b"\n")[:-1] if self.path.exists() else []
         for number, line in enumerate(lines, 1):
             try:
-                yield dict(json.loads(line))
+                yield dict(parse_json(line.decode()))
             except (ValueError, TypeError):
                 problem = f"{self.path}, line {number} is not as it was written"
                 raise InputError(problem, "Delete it, or name another folder") from None

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from typedrag.core.errors import InputError
 from typedrag.core.records import Usage
+from typedrag.files.text_files import parse_yaml
 
 if TYPE_CHECKING:
     import dspy
@@ -79,17 +80,15 @@ def use_prices(prices: Mapping[str, Price]) -> None:
 
 @cache
 def _read(file: Path) -> Mapping[str, Price]:
-    import yaml
-
     hint = f"{PRICES} names a YAML file with lines as MODEL: {{prompt: 0.5, completion: 1.5}}"
     try:
-        prices = _PRICES.validate_python(yaml.safe_load(file.read_text("utf-8")))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InputError(f"{file} cannot be read ({type(error).__name__})", hint) from None
+        prices = _PRICES.validate_python(parse_yaml(file.read_text("utf-8")))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the whole"
         raise InputError(f"{file}: {place} is no price: {first['msg']}", hint) from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{file} cannot be read ({error})", hint) from None
     return {_OWN_LMS.sub("", spec): price for spec, price in prices.items()}
 
 

@@ -1,6 +1,5 @@
 """A list ranker: made from an encoder, saved as a folder without pickles, loaded, and used as a `Reranker`."""
 
-import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +14,7 @@ from torch import nn
 
 from typedrag.core.errors import InputError, RetrievalError, first_line
 from typedrag.core.records import Passage
-from typedrag.files.text_files import new_folder, write_json
+from typedrag.files.text_files import new_folder, parse_json, write_json
 from typedrag.retrieval.list_network import (
     Candidates,
     ListRankerModel,
@@ -90,7 +89,7 @@ def load_list_ranker(folder: Path) -> ListRanker:
     if not is_list_ranker(folder):
         raise InputError(f"{folder} holds no list ranker", "Make one: typedrag research ranker train")
     try:
-        values = json.loads((folder / SETTINGS).read_text("utf-8"))
+        values = parse_json((folder / SETTINGS).read_text("utf-8"))
         settings = ListRankerSettings.model_validate(values["settings"])
     except (ValueError, KeyError, TypeError, ValidationError) as error:
         reason = " ".join(str(error).split())

@@ -101,26 +101,13 @@ class OutputMessage(TypedDict):
     content: list[OutputText]
 
 
-class InputDetails(TypedDict):
-    """A part of the tokens that were read."""
-
-    cached_tokens: int
-    cache_write_tokens: int
-
-
-class OutputDetails(TypedDict):
-    """A part of the tokens that were written."""
-
-    reasoning_tokens: int
-
-
 class ResponseUsage(TypedDict):
     """The tokens of all LM calls of a question; what of them was cached or reasoning is not known, and 0."""
 
     input_tokens: int
-    input_tokens_details: InputDetails
+    input_tokens_details: dict[Literal["cached_tokens", "cache_write_tokens"], int]
     output_tokens: int
-    output_tokens_details: OutputDetails
+    output_tokens_details: dict[Literal["reasoning_tokens"], int]
     total_tokens: int
 
 
@@ -135,12 +122,6 @@ class IncompleteDetails(TypedDict):
     """The reason of an incomplete answer: the LM's reply was cut off."""
 
     reason: Literal["max_output_tokens"]
-
-
-class TextOptions(TypedDict):
-    """Settings of a text."""
-
-    format: dict[Literal["type"], Literal["text"]]
 
 
 class ResponseObject(TypedDict):
@@ -162,7 +143,7 @@ class ResponseObject(TypedDict):
     previous_response_id: None
     store: Literal[False]
     temperature: None
-    text: TextOptions
+    text: dict[Literal["format"], dict[Literal["type"], Literal["text"]]]
     tool_choice: Literal["none"]
     tools: list[None]
     top_p: None

@@ -46,7 +46,7 @@ def replies(model: Any, *errors: int, events: Any = None) -> dict[int | str, dic
         json = {"type": "string", "contentMediaType": "application/json", "contentSchema": data}
         properties = {"event": {"type": "string"}, "data": {"anyOf": [json, {"const": "[DONE]"}]}}
         item = {"type": "object", "properties": properties, "required": ["data"]}
-        reply["content"] = {EVENTS: {"itemSchema": item}}
+        reply["content"] = {EVENTS: {"schema": item}}
     return {200: reply, **{status: {} for status in errors}}
 
 
@@ -80,15 +80,14 @@ def complete_schema(document: dict[str, Any], *, keys: bool) -> None:
                 more = ["X-Typedrag-Turns-Read"] if path in OPENAI_PATHS else []
                 reply["headers"] = _headers("X-Request-ID", *(RATE_HEADERS if has_key else []), *more)
                 if stream := reply.get("content", {}).get(EVENTS):
-                    [json, _] = stream["itemSchema"]["properties"]["data"]["anyOf"]
+                    [json, _] = stream["schema"]["properties"]["data"]["anyOf"]
                     schemas |= {**json["contentSchema"].pop("$defs", {}), **schemas}
             errors = _OF_ALL | (_OF_KEYS if has_key else set()) | (_OF_BODIES if "requestBody" in operation else set())
-            errors |= {
-                int(status) for status, reply in responses.items() if "content" not in reply and int(status) >= 400
-            }
-            errors -= {422} if path in OPENAI_PATHS else set()
-            responses.pop("422", None)
+            own = {int(status) for status in responses if status >= "400" and "content" not in responses[status]}
+            errors |= own | ({422} if "422" in responses else set())  # FastAPI's own, with another body
             responses |= {str(status): {"$ref": _REF("responses", status)} for status in sorted(errors)}
+            if path in OPENAI_PATHS:
+                del responses["422"]
 
 
 def _headers(*names: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typedrag.experiments.config import CLOSED, CapsConfig, DatasetConfig, Exper
 from typedrag.experiments.config_file import read_into, read_yaml
 from typedrag.experiments.held_out import SCORE
 from typedrag.experiments.results import higher_is_better
-from typedrag.files.text_files import write_text
+from typedrag.files.text_files import parse_yaml, write_text
 from typedrag.optimizers.compile.config import BudgetConfig, WeightedMetric, WeightedMetrics, default_metrics
 
 SamplerName = Literal["tpe", "random", "qmc", "nsga2", "gp", "grid"]
@@ -239,7 +239,7 @@ def keep_file(file: Path, folder: Path) -> None:
     if file.resolve() == (folder / FILE).resolve():
         return
     text = file.read_text("utf-8")
-    if "extends" in yaml.safe_load(text):
+    if "extends" in parse_yaml(text):
         text = yaml.safe_dump(read_yaml(file), sort_keys=False, allow_unicode=True)
     write_text(folder / FILE, text)
 

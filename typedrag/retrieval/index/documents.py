@@ -13,11 +13,17 @@ from typing import Any
 from urllib.parse import unquote
 from zipfile import ZipFile
 
-import yaml
-
 from typedrag.core.errors import InputError, TypedRAGError, first_line
 from typedrag.core.extras import MissingExtra, require
-from typedrag.files.text_files import LONGEST_LINE, drop_half_characters, open_table, open_text, parse_json, shown_name
+from typedrag.files.text_files import (
+    LONGEST_LINE,
+    drop_half_characters,
+    open_table,
+    open_text,
+    parse_json,
+    parse_yaml,
+    shown_name,
+)
 from typedrag.retrieval.index.html import read_html
 from typedrag.retrieval.index.office import read_docx, read_pptx, read_xlsx, table_blocks
 from typedrag.retrieval.index.pdf import read_pdf
@@ -68,8 +74,8 @@ def read_markdown(text: str) -> Document:
     metadata: Any = {}
     if match := _FRONT_MATTER.match(text):  # in YAML, TOML or what looks like them
         try:
-            metadata = tomllib.loads(match[2]) if match[1] == "+++" else yaml.safe_load(match[2])
-        except (ValueError, RecursionError, yaml.YAMLError):  # often a title that has a colon but no quotes
+            metadata = tomllib.loads(match[2]) if match[1] == "+++" else parse_yaml(match[2])
+        except (ValueError, RecursionError):  # often a title that has a colon but no quotes
             metadata = dict(_KEY.findall(match[2])) if _KEYS.match(f"{match[2]}\n") else None
         if isinstance(metadata, dict):
             text = text[match.end() :]

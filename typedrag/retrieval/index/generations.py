@@ -5,7 +5,6 @@ Then `current` is replaced in one step, and the old generation is deleted. So an
 it was before or as it is after. A generation is a run, which one process makes and another can continue.
 """
 
-import json
 import os
 import re
 import shutil
@@ -18,7 +17,7 @@ from pydantic import BaseModel
 
 from typedrag.core.errors import InputError, RetrievalError, path_error
 from typedrag.files.locks import is_locked, lock_folder
-from typedrag.files.text_files import write_text
+from typedrag.files.text_files import parse_json, write_text
 from typedrag.runs.folder import RunFolder, is_run, read_folder
 
 T = TypeVar("T")
@@ -116,7 +115,7 @@ def link_files(source: Path, target: Path) -> None:
 
 def read_manifest_file(file: Path, kind: type[M], what: str, hint: str) -> M:
     try:
-        data = json.loads(file.read_text("utf-8"))
+        data = parse_json(file.read_text("utf-8"))
         if isinstance(data, dict) and isinstance(data.get("format"), int) and data["format"] > FORMAT:
             raise RetrievalError(f"{what} is of a newer format ({data['format']})", "Update typedrag")
         return kind.model_validate(data)

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,14 +17,15 @@ from textwrap import shorten
 from types import MappingProxyType
 from typing import Any, NamedTuple, TextIO
 
-from typedrag.core.errors import InputError
+from typedrag.core.errors import InputError, TypedRAGError
 from typedrag.core.records import Passage
 from typedrag.datasets import reading
 from typedrag.datasets.reasoning_chains import WithContexts
 from typedrag.files import text_files
 from typedrag.files.text_files import LONGEST_LINE, Line, shown_name
-from typedrag.retrieval.index.documents import READERS, read_document
-from typedrag.retrieval.index.splitting import LeftOut, split_blocks, split_text
+from typedrag.retrieval.index.bounded import Passages, read_documents
+from typedrag.retrieval.index.documents import READERS
+from typedrag.retrieval.index.splitting import LeftOut
 
 logger = logging.getLogger(__name__)
 
@@ -171,12 +173,17 @@ def read_placed(
         if not source.is_dir() and not _is_readable(source):
             raise InputError(f"source {source} is of no kind that can be read", f"Readable: {READABLE}")
     shares = _Shares()
-    for path, name in _files(sources, indexed):
-        has_rows = _file_kind(path) in KINDS and _has_rows(path, fields)
-        placed = _read_rows(path, fields, problems, metadata) if has_rows else _split_file(path, name, problems, shares)
-        for one in placed:
-            if not problems.found:  # otherwise the rest is only searched for further problems
-                yield one
+    files = list(_files(sources, indexed))
+    rows = {path for path, _ in files if _file_kind(path) in KINDS and _has_rows(path, fields)}
+    with closing(read_documents([path for path, _ in files if path not in rows])) as documents:
+        for path, name in files:
+            if path in rows:
+                placed = _read_rows(path, fields, problems, metadata)
+            else:
+                placed = _number_passages(path, name, next(documents), problems, shares)
+            for one in placed:
+                if not problems.found:  # otherwise the rest is only searched for further problems
+                    yield one
     problems.refuse()
     shares.warn()
 
@@ -381,15 +388,17 @@ def _make_passage(row: Any, fields: FieldMap) -> Passage:
     return Passage(id=str(passage_id), text=text, title=title)
 
 
-def _split_file(path: Path, name: str, problems: _Problems, shares: _Shares) -> Iterator[Placed]:
-    try:
-        title, content, left_out = read_document(path)
-    except InputError as error:
-        problems.add(error)
+def _number_passages(
+    path: Path, name: str, document: Passages | TypedRAGError, problems: _Problems, shares: _Shares
+) -> Iterator[Placed]:
+    if isinstance(document, InputError):
+        problems.add(document)
         return
-    texts = split_text(content) if isinstance(content, str) else list(split_blocks(content))
-    if not texts:
+    if isinstance(document, TypedRAGError):
+        raise document
+    if not document.texts:
         logger.warning("%s: holds no text", path)
-    shares.add(path, texts, left_out)
-    for number, text in enumerate(texts, 1):
-        yield Placed(Passage(id=f"{name}#{number}", text=text, title=title), f"{path}, passage {number}")
+    shares.add(path, document.texts, document.left_out)
+    for number, text in enumerate(document.texts, 1):
+        passage = Passage(id=f"{name}#{number}", text=text, title=document.title)
+        yield Placed(passage, f"{path}, passage {number}")
