@@ -7,9 +7,9 @@ PIP = $(BIN)/python -m pip install --disable-pip-version-check
 
 .PHONY: ask test models lint docs check bench examples results clean
 
-ask: $(VENV)/ask-ready  ## one question of each type, answered with traces
+ask: $(VENV)/ask-ready  ## a question about the sample documents, answered with its trace
 	$(BIN)/typedrag models fetch qwen2.5-coder-1.5b
-	$(BIN)/python scripts/ask_samples.py
+	$(BIN)/typedrag ask "What is the difference between green tea and black tea?" --trace
 
 test: models  ## all tests; with the 1.1 GB model too where CI is set
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m "not lm"
@@ -40,9 +40,9 @@ bench: $(VENV)/ready  ## every performance claim, as ratios to a baseline
 	$(BIN)/python -m benchmarks.evaluation
 	$(BIN)/python -m benchmarks.sweep
 
-examples: $(VENV)/ask-ready  ## make docs/examples.md anew
+examples: $(VENV)/ask-ready  ## the answers to all sample questions, in docs/examples.md
 	$(BIN)/typedrag models fetch qwen2.5-coder-1.5b
-	$(BIN)/python scripts/ask_samples.py --page docs/examples.md
+	$(BIN)/python scripts/ask_samples.py docs/examples.md
 
 results: $(VENV)/ready  ## make docs/results.md anew: hours, see the script; RESULTS="--lm vllm:MODEL …"
 	$(BIN)/python scripts/results.py --out runs $(RESULTS)

@@ -1,7 +1,6 @@
-"""Ask sample questions with the embedded LM, and show the traces of the answers.
+"""Ask the 24 sample questions with the embedded LM, and write a page of the answers with their traces and faults.
 
-python scripts/ask_samples.py                         the first question of each type
-python scripts/ask_samples.py --page docs/examples.md  all 24, as a page, with the faults that can be seen in them
+python scripts/ask_samples.py docs/examples.md
 """
 
 import argparse
@@ -32,27 +31,17 @@ SPEC = f"embedded:{DEFAULT_EMBEDDED}"
 
 
 def main() -> None:
-    """Parse, ask, print or write."""
+    """Ask, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--page", type=Path, help="write all answers to this Markdown file")
+    parser.add_argument("page", type=Path, help="the Markdown file to write")
     page = parser.parse_args().page
     source = program_source("typed_rag")
     options = source.options()
     program = source.build(BM25Retriever(default_index()), None, options)
-    lm = open_lm(SPEC, cache=False)  # so that traces show an answer's real cost
-    with use_lm(lm):
-        if page:
-            started = time.monotonic()
-            answers = dict(answer_all(program, sample_questions()))
-            page.write_text(as_page(answers, source, options, time.monotonic() - started), "utf-8")
-            return
-        console = Console()
-        for question in (q for q in sample_questions() if q.id.endswith("-1")):
-            console.rule()
-            console.print(f"{question.question} …")  # before the wait for the first answer
-            answer = Answer.from_prediction(program(question=question.question))
-            draw_trace(answer, console)
-            console.print(f"\n{answer.answer}\n", markup=False, highlight=False)
+    with use_lm(open_lm(SPEC, cache=False)):  # so that traces show an answer's real cost
+        started = time.monotonic()
+        answers = dict(answer_all(program, sample_questions()))
+    page.write_text(as_page(answers, source, options, time.monotonic() - started), "utf-8")
 
 
 def answer_all(program: Program, questions: list[SampleQuestion]) -> Iterator[tuple[SampleQuestion, Answer]]:
