@@ -91,21 +91,14 @@ def cli_pages() -> dict[str, str]:
 
 def environment_page() -> str:
     """The page of all environment variables."""
-    options = [
-        (f"`{_variable(option)}`", f"`{option.opts[-1]}` of [{path}](cli/{_page(path)})")
-        for path, command in commands()
-        for option in options_of(command)
-        if option.envvar
-    ]
+    parts = []
+    for path, command in commands():
+        options = [(f"`{_variable(o)}`", f"`{o.opts[-1]}`", o.help or "") for o in options_of(command) if o.envvar]
+        if options:
+            parts += [f"### {path}", f"[Command](cli/{_page(path)})", table(("variable", "option", "meaning"), options)]
     about = "Which goes before which: [settings](../settings.md)."
     general = table(("variable", "meaning"), [(f"`{name}`", meaning) for name, meaning in VARIABLES.items()])
-    parts = [
-        "# Environment variables",
-        about,
-        general,
-        "## Options of commands",
-        table(("variable", "option"), options),
-    ]
+    parts = ["# Environment variables", about, general, "## Options of commands", *parts]
     return "\n\n".join([*parts, ""])
 
 

@@ -10,6 +10,7 @@ from typedrag.datasets import load_dataset, with_nuggets
 from typedrag.datasets.dataset import make_id
 from typedrag.files.text_files import write_json_lines
 from typedrag.lms import models
+from typedrag.lms.lm import open_lm, use_lm
 from typedrag.runs.work import Stages
 from typedrag.signatures.fields import WrittenNugget
 
@@ -110,8 +111,6 @@ def test_a_nugget_is_vital_if_half_of_the_texts_hold_it_so(importances, vital):
 
 @pytest.mark.qwen
 def test_a_small_lm_lists_short_nuggets_of_two_questions():
-    from typedrag.lms.lm import open_lm
-
     models.fetch("qwen2.5-coder-1.5b")
     texts = {
         "Why does bread rise?": "Yeast feeds on sugar in the dough. It gives off carbon dioxide, and the gas is caught "
@@ -120,7 +119,7 @@ def test_a_small_lm_lists_short_nuggets_of_two_questions():
         "Other dyes then show. The red one, anthocyanin, is made in autumn from sugar left in the leaf.",
     }
     asked = [dspy.Example(id=q, question=q, references=(Reference(text, 1),)) for q, text in texts.items()]
-    with dspy.context(lm=open_lm("embedded:qwen2.5-coder-1.5b", max_tokens=300)):
+    with use_lm(open_lm("embedded:qwen2.5-coder-1.5b", max_tokens=300)):
         made = Nuggets().list_nuggets(asked, Stages(threads=1))
     assert [row["question"] for row in made.rows] == list(texts)
     assert all(2 <= len(row["nuggets"]) <= 8 for row in made.rows)

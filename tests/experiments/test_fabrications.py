@@ -5,7 +5,7 @@ import pytest
 
 from tests.experiments.labels import field, no_embeddings, said, scripted_scorer
 from typedrag.core.question_types import SubQuestionType
-from typedrag.core.records import Reference, SubQuestion
+from typedrag.core.records import Nugget, Reference, SubQuestion
 from typedrag.datasets import AnswerKind, Dataset, MadeAnswer
 from typedrag.experiments.judges.check import check_judges
 from typedrag.experiments.judges.judging import CheckSettings, Scorer
@@ -89,6 +89,14 @@ def test_coverage_is_of_a_row_s_own_sub_questions_or_of_those_that_a_scorer_writ
         by_judge = rows([Scorer("scripted", lm)])
     assert by_judge["coverage, core"].n == 6 and own not in by_judge
     assert lm.engine.asked().count("DecomposeIntoSubQuestions") == 2  # once for all answers to a question
+
+
+def test_nuggets_are_those_of_the_question_and_are_judged_without_an_lm():
+    assert not [name for name in rows() if name.startswith("nuggets")]
+    by_judge = rows(nuggets=(Nugget("It was opened in 1890 by her"), Nugget("It was opened in 1954 by her")))
+    measures = {name: e.value for name, e in by_judge["nuggets, weighted, strict"].measures.items()}
+    assert measures == {"fabricated": 1, "exchanged": 1, "falsified": 1, "nothing-found": 1}
+    assert by_judge["nuggets, vital"].n == 6 and not by_judge["nuggets, vital"].scorer
 
 
 def test_a_judge_that_pays_for_a_fabrication_is_found_out():

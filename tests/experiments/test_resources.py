@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -5,7 +6,7 @@ import pytest
 from tests.datasets.files import write, write_questions
 from typedrag.core.errors import InputError
 from typedrag.experiments.config import EvaluationConfig
-from typedrag.experiments.resources import Resources
+from typedrag.experiments.resources import Resources, with_fingerprints
 
 
 def parts_of(path: Path, metric: str = "f1", **dataset) -> Resources:
@@ -76,3 +77,12 @@ def test_an_lm_that_was_trained_anew_in_its_place_is_another(tmp_path):
     write(tmp_path / "lora" / "model.safetensors", "others!")
     after = files()
     assert after and [name for name in after if after[name] != before[name]] == [str(tmp_path / "lora")]
+
+
+def test_nuggets_of_a_file_are_known_by_what_they_say_and_not_by_where_they_lie(tmp_path):
+    one, moved, edited = (tmp_path / f"{name}.jsonl" for name in ("one", "moved", "edited"))
+    for file, text in ((one, "It is so."), (moved, "It is so."), (edited, "It is otherwise.")):
+        file.write_text(json.dumps({"question": "Why?", "nuggets": [{"text": text}]}))
+    options = [with_fingerprints("nuggets", {"file": str(file), "make": "embedding"}) for file in (one, moved, edited)]
+    assert options[0] == options[1] != options[2]
+    assert options[0]["make"] == "embedding" and "jsonl" not in options[0]["file"]

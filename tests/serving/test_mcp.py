@@ -2,6 +2,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -139,10 +140,19 @@ def test_an_agent_fetches_what_it_has_found(sample_retriever):
         [first, *_] = call(at(server), "search", query="dense bread yeast").structured_content["results"]
         fetched = call(at(server), "fetch", id=first["id"])
         missing = call(at(server), "fetch", id="none")
+        half = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": "fetch", "arguments": {"id": "\ud800"}},
+        }
+        headers = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+        broken = httpx.post(at(server), content=json.dumps(half), headers=headers)
         assert not lm.calls
     assert fetched.structured_content == {**first, "metadata": {}}
     assert json.loads(fetched.content[0].text) == fetched.structured_content
     assert first["url"].startswith("urn:typedrag:passage:")
+    assert broken.status_code in (200, 400) and "server failed" not in broken.text
     assert missing.is_error and "No passage of the collection has this id" in missing.content[0].text
 
 
@@ -252,6 +262,17 @@ def test_an_agent_sends_its_key_as_a_header(header, tmp_path):
         assert asyncio.run(list_tools(at(server), {header: value})) == {"ask", "search", "fetch"}
         with pytest.raises(ExceptionGroup):
             asyncio.run(list_tools(at(server), {header: f"{value}x"}))
+
+
+def test_the_settings_of_clients_in_the_docs_hold_the_header():
+    page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    settings = [json.loads(text) for text in re.findall(r"`\w*[./\w]+\.json`: `(\{.*?\})`", page)]
+    desktop, vs_code, cursor = (each.get("servers") or each["mcpServers"] for each in settings)
+    assert desktop["bread"]["args"][-1] == "Authorization:${AUTHORIZATION}"  # a space would part it on Windows
+    assert desktop["bread"]["env"]["AUTHORIZATION"].startswith("Bearer ")
+    for client in (vs_code, cursor):
+        assert client["bread"]["headers"]["Authorization"].startswith("Bearer ${")
+        assert client["bread"]["url"].endswith("/mcp")
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])

@@ -139,24 +139,22 @@ class Nuggets(Metric):
         return Scored(measures["weighted"], _in_words(details), measures, {"nuggets": details})
 
     def assign(self, question: str, nuggets: Sequence[Nugget], texts: Sequence[str]) -> list[NuggetVerdict]:
-        """The verdict on each nugget by all texts together."""
+        """The verdict on each nugget: by the text that says most of it, or of an LM by all texts together."""
         statements, texts = [nugget.text for nugget in nuggets], [text for text in texts if text.strip()]
-        if not texts:
-            return [NuggetVerdict.NO_SUPPORT] * len(statements)
+        verdicts = [NuggetVerdict.NO_SUPPORT] * len(statements)
         if self.make == "lm":
-            return self._lm.verdicts(question, statements, texts)
-        parts = [part for text in texts for part in sentences(text)]
-        parts += [f"{one} {two}" for text in texts for one, two in pairwise(sentences(text))]
-        near = [max(cosines(statement, parts), default=0.0) for statement in statements]
-        words, verdicts = " ".join(texts), []
-        for i, verdict in enumerate(self._support.verdicts(question, statements, texts)):
-            is_whole = self.make.startswith("nli") or shared_words(statements[i], question, words) >= ENOUGH
-            if verdict is SupportVerdict.SUPPORTED and is_whole:
-                verdicts.append(NuggetVerdict.SUPPORT)
-            elif verdict is not SupportVerdict.CONTRADICTED and near[i] >= PARTIAL:
-                verdicts.append(NuggetVerdict.PARTIAL_SUPPORT)
-            else:
-                verdicts.append(NuggetVerdict.NO_SUPPORT)
+            return self._lm.verdicts(question, statements, texts) if texts else verdicts
+        for text in texts:
+            parts = sentences(text)
+            parts += [f"{one} {two}" for one, two in pairwise(parts)]
+            for i, support in enumerate(self._support.verdicts(question, statements, [text])):
+                is_whole = self.make.startswith("nli") or shared_words(statements[i], question, text) >= ENOUGH
+                verdict = NuggetVerdict.NO_SUPPORT
+                if support is SupportVerdict.SUPPORTED and is_whole:
+                    verdict = NuggetVerdict.SUPPORT
+                elif support is not SupportVerdict.CONTRADICTED and max(cosines(statements[i], parts)) >= PARTIAL:
+                    verdict = NuggetVerdict.PARTIAL_SUPPORT
+                verdicts[i] = max(verdicts[i], verdict, key=_CREDIT.__getitem__)
         unsure = [i for i, verdict in enumerate(verdicts) if verdict is NuggetVerdict.PARTIAL_SUPPORT]
         if self.make == "cascade" and unsure:
             by_lm = self._lm.verdicts(question, [statements[i] for i in unsure], texts)

@@ -6,6 +6,7 @@ analyzer reads another text; `dense`, its embedding; and the metadata to filter 
 finished one, which is replaced at once: not every Milvus has aliases.
 """
 
+import json
 import logging
 import os
 import re
@@ -268,10 +269,9 @@ class MilvusRetriever(NoDeepcopy):
 
     def passage(self, passage_id: str) -> Passage | None:
         """The passage of this id, if it passes the filter."""
-        how: dict[str, Any] = {"output_fields": _TEXTS, "filter_params": {"passage": passage_id}}
-        how["filter"] = " and ".join(f"({part})" for part in (self._index.options.filter, "id == {passage}") if part)
-        rows = self._index.ask(lambda: self._index.client.query(self.manifest.collection, **how))
-        return next(map(_parse_row, rows), None)
+        named = f"id == {json.dumps(passage_id, ensure_ascii=False)}"
+        where = f"({self._index.options.filter}) and {named}" if self._index.options.filter else named
+        return next(map(_parse_row, self._index.query(self.manifest, _TEXTS, filter=where)), None)
 
 
 def build_milvus(

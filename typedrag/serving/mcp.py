@@ -20,6 +20,7 @@ from typedrag.core.errors import TypedRAGError
 from typedrag.core.events import AnswerEnded, AnswerStarted, Classified, Event, Read, Searched, StepEnded, SubAnswered
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import FALLBACK
+from typedrag.files.text_files import drop_half_characters
 from typedrag.programs import Program
 from typedrag.retrieval import Retriever
 from typedrag.serving.monitoring import request_line
@@ -133,7 +134,7 @@ def create_mcp(opened: Callable[[], Awaitable[Service]]) -> MCPServer:
             find = getattr(_searching(service)[1], "passage", None)
             if find is None:
                 raise Refused(Fault(404, "no_fetch", "What is searched here gives no passages by their ids."))
-            if (passage := await service.search(partial(find, id))) is None:
+            if (passage := await service.search(partial(find, drop_half_characters(id)))) is None:
                 raise Refused(Fault(404, "no_such_passage", "No passage of the collection has this id."))
             return Document(**_passages([passage])[0].model_dump(), metadata={})
 

@@ -108,7 +108,7 @@ def test_a_full_queue_is_told_and_asked_again(slow):
         while serving.service.admission.under_way < 2:
             time.sleep(0.01)
         refused = _post(serving.url, "bread")
-        assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
+        assert refused.status_code == 429 and refused.headers["Retry-After"] in ("1", "2", "3")  # clients are spread
         later = pool.submit(there.search, ["bread"], 3)
         time.sleep(0.3)
         assert not later.done()
