@@ -96,14 +96,14 @@ class RunComparison:
 
     def headlines(self, run: str) -> list[Difference]:
         """A run's differences over all questions, one of each metric, truthfulness first; without costs."""
-        found: dict[str, Difference] = {}
+        by_metric: dict[str, Difference] = {}
         for d in self.differences:
             if d.run == run and d.stratum == ALL and d.difference and not d.measure.startswith("cost/"):
-                found.setdefault(d.measure.partition("/")[0], d)
-        return sorted(found.values(), key=lambda d: d.measure != TRUTH)
+                by_metric.setdefault(d.measure.partition("/")[0], d)
+        return sorted(by_metric.values(), key=lambda d: d.measure != TRUTH)
 
     def sentence(self, run: str) -> str:
-        """What a run is against the baseline: by truthfulness, if that was measured, by what else differs beyond
+        """A run against the baseline in words: by truthfulness, if that was measured, by what else differs beyond
         chance, and in tokens."""
         lead, *others = self.headlines(run) or (None,)
         clauses = []
