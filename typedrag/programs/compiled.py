@@ -196,7 +196,7 @@ def save_compiled(
     for predictor in sorted(fresh.keys() | held.keys()):
         if fresh.get(predictor) != held.get(predictor):
             raise InputError(
-                f"program '{name}' cannot be saved: one built anew has not the same predictor '{predictor}'",
+                f"program '{name}' cannot be saved: a newly built one lacks the predictor '{predictor}'",
                 "Change what its signatures say, not their fields or its predictors",
             )
     compiled = Compiled(

@@ -102,7 +102,7 @@ class SamplerConfig(BaseModel):
 
 
 class PruningConfig(BaseModel):
-    """Successive halving over questions. A trial answers the first questions, and goes on to more only if it is
+    """Successive halving over questions. A trial answers the first questions, and more only if it is
     among the better trials so far. All trials answer the same questions in the same order."""
 
     model_config = CLOSED
@@ -112,7 +112,7 @@ class PruningConfig(BaseModel):
     first: PositiveInt = 8
     """Questions in the smallest set."""
     growth: Annotated[int, Field(ge=2)] = 2
-    """Each set is this many times as large as the one before, and one in so many trials goes on to it."""
+    """Each set is this many times as large as the one before, and one in so many trials answers it."""
 
 
 class StopConfig(BaseModel):
