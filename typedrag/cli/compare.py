@@ -124,8 +124,9 @@ def report(
 ) -> None:
     """Write RUNs, finished or not, as one HTML page that needs no network.
 
-    The page shows measures by subset and type, coverage, preferences, costs and failures, compares each
-    run with the first, and shows the answers to every question side by side.
+    The page says in a sentence what each run is against the first, plots the differences, and shows the answers
+    that differ most side by side. Measures by subset and type, coverage, preferences, costs, failures, all
+    questions and the settings follow.
     """
     from typedrag.experiments.judges.pairwise import FILE, read_pairwise
     from typedrag.experiments.report import write_report

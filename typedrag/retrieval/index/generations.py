@@ -26,7 +26,7 @@ Kind = Literal["index build", "index append", "index embed"]
 
 CURRENT = "current"
 MANIFEST = "manifest.json"
-FORMAT = 3  # the format of indexes
+FORMAT = 4  # the format of indexes
 _NAME = re.compile(r"gen-(\d+)")
 _DELETED = ".old"
 
