@@ -2,8 +2,8 @@
 
     python -m scripts.page_screenshots
 
-The answers are written in tests/serving/uniforms.py: no LM is asked. The index is that of the sample corpus. The report compares
-two invented runs.
+The answers are written in tests/serving/uniforms.py: no LM is asked. The index is that of the sample corpus. The
+report compares two invented runs.
 """
 
 import base64
