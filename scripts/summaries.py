@@ -1,4 +1,4 @@
-"""Draw each results page's chart and write its table anew, out of the full tables in docs/results.
+"""Draw each results page's chart and write its table, out of the full tables in docs/results.
 
 python scripts/summaries.py              # all pages
 python scripts/summaries.py judges       # some
@@ -46,7 +46,7 @@ def write_full(docs: Path, page: str, text: str) -> None:
     for reader, (_, sources) in PAGES.items():
         written = (docs / f"{reader}.md").exists()
         if written and page in sources:
-            say(f"{docs / reader}.md: its text is by hand and tells of the figures before these: write it anew")
+            say(f"{docs / reader}.md: its text is by hand and tells of the figures before these: rewrite it")
         if reader == page or (written and page in sources):
             summarize(docs, reader)
 

@@ -129,7 +129,7 @@ def test_resume_builds_what_is_not_there_and_keeps_what_is(tmp_path):
     before = read_manifest(tmp_path / "idx")
     assert build(tmp_path / "idx", resume=True) == read_manifest(tmp_path / "idx") == before
     with pytest.raises(
-        InputError, match=r"another bm25\.k1 \(0\.9, now 2\.0\)\. Name the same, or build anew with --force"
+        InputError, match=r"another bm25\.k1 \(0\.9, now 2\.0\)\. Name the same, or rebuild with --force"
     ):
         build(tmp_path / "idx", resume=True, k1=2.0)
     added = append(tmp_path / "idx", passages(12)[10:], resume=True)

@@ -54,7 +54,7 @@ def build_index(
     """Build an index of passages, streaming them in bounded memory.
 
     An existing index can be searched until the new one takes its place. Embeddings of an interrupted build are
-    kept for `resume`; Lucene's part is begun anew.
+    kept for `resume`; Lucene's part is built again.
 
     Args:
         passages: Passages in a fixed order, with unique ids.
