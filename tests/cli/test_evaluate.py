@@ -62,12 +62,16 @@ def test_options_of_programs_and_metrics_are_taken(evaluate, server, tmp_path):
     assert "1.500" in next(line for line in done.stdout.splitlines() if line.startswith("  tiny "))
 
 
-def test_types_and_all_measures_are_shown_on_demand(evaluate):
-    arguments = ("--program", "direct_lm", "--dataset", "sample", "--split", "all", "--lm", STUB, "--scorer", STUB)
-    done = evaluate(*arguments, "--metric", "tiny", "--out", "a", "--by", "type", "--all-measures")
+def test_types_and_all_measures_are_shown_on_demand(evaluate, monkeypatch):
+    sample = ("--program", "direct_lm", "--dataset", "sample", "--split", "all", "--lm", STUB, "--scorer", STUB)
+    shown = [*sample, "--metric", "tiny", "--out", "a", "--by", "type"]
+    done = evaluate(*shown, "--all-measures")
     assert done.exit_code == 0, done.stderr
-    overall, _, by_type = done.stdout.partition("a, by type")
-    assert "tiny/good" in overall and "fallbacks" in overall and "tiny: scored" in overall
+    assert all(row in done.stdout for row in ("tiny/good", "fallbacks", "tiny: scored")) and "reason" not in done.stdout
+    assert "a: no type has 5 questions or more" in done.stderr
+    monkeypatch.setattr("typedrag.cli.evaluate.FEWEST", 4)
+    overall, _, by_type = evaluate(*shown, "--resume").stdout.partition("a, by type")
+    assert "tiny" in overall and "tiny/good" not in overall
     assert "reason" in by_type and "debate" in by_type
 
 

@@ -142,6 +142,8 @@ def _draw(summaries: list[RunSummary], by: Sequence[str], all_measures: bool) ->
             enough = {name: group for name, group in groups.items() if group.questions >= FEWEST}
             if part in by and enough:
                 _draw_groups(f"{summary.name}, by {part}", enough, all_measures)
+            elif part in by:
+                say(f"{summary.name}: no {part} has {FEWEST} questions or more")
 
 
 def _draw_groups(title: str, groups: dict[str, GroupSummary], all_measures: bool) -> None:
