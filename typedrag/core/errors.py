@@ -77,7 +77,8 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
         >>> did_you_mean("lingage", ["linkage", "rouge"]), did_you_mean("x", ["linkage", "rouge"])
         ("Did you mean 'linkage'? ", '')
     """
-    matches = get_close_matches(name.casefold(), spelled := {n.casefold(): n for n in names}, n=1)
+    spelled = {n.casefold(): n for n in names if n != name}  # a name that is right may lack its argument
+    matches = get_close_matches(name.casefold(), spelled, n=1)
     return f"Did you mean '{spelled[matches[0]]}'? " if matches else ""
 
 
