@@ -77,9 +77,9 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
         >>> did_you_mean("lingage", ["linkage", "rouge"]), did_you_mean("x", ["linkage", "rouge"])
         ("Did you mean 'linkage'? ", '')
     """
-    spelled = {n.casefold(): n for n in names if n != name}  # a name that is right may lack its argument
-    matches = get_close_matches(name.casefold(), spelled, n=1)
-    return f"Did you mean '{spelled[matches[0]]}'? " if matches else ""
+    spelled = {n.casefold(): n for n in names}
+    [match] = get_close_matches(name.casefold(), spelled, n=1) or [None]
+    return f"Did you mean '{spelled[match]}'? " if match and spelled[match] != name else ""
 
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
