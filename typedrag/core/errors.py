@@ -78,8 +78,8 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
         ("Did you mean 'linkage'? ", '')
     """
     spelled = {n.casefold(): n for n in names}
-    [match] = get_close_matches(name.casefold(), spelled, n=1) or [None]
-    return f"Did you mean '{spelled[match]}'? " if match and spelled[match] != name else ""
+    near = [spelled[match] for match in get_close_matches(name.casefold(), spelled, n=1)]
+    return f"Did you mean '{near[0]}'? " if near and near[0] != name else ""
 
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
