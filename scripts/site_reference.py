@@ -37,6 +37,8 @@ VARIABLES = {
     "TYPEDRAG_ENCODER": "The model of an index's dense part.",
     "TYPEDRAG_ENCODER_API_BASE": "The address of an OpenAI-compatible server, for encoders that begin with `api:`.",
     "TYPEDRAG_ENCODER_API_KEY": "The key of that server.",
+    "TYPEDRAG_DOCUMENT_SECONDS": "The processor seconds that reading one document may take; default: 120.",
+    "TYPEDRAG_DOCUMENT_MB": "The memory that reading one document may take, in megabytes; default: 2,000.",
     "TYPEDRAG_PRICES": "A YAML file of prices of your own LMs; see [cost](../how-to/cost.md).",
     "TYPEDRAG_RETRIEVER_KEY": "The key of an index server.",
     "TYPEDRAG_CLIENT_KEYS": "Keys of a server's clients, as NAME=KEY,NAME=KEY.",
