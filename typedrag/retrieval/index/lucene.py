@@ -133,12 +133,9 @@ def _start() -> None:
         "-XX:+IgnoreUnrecognizedVMOptions",
         "--sun-misc-unsafe-memory-access=allow",  # no warnings of Java 24 and newer about Lucene
         "-Djava.util.logging.config.file=/dev/null",
+        # errors to stderr; the jar's own configuration takes as long as all else and logs to stdout
+        "-Dlog4j2.loggerContextFactory=org.apache.logging.log4j.simple.SimpleLoggerContextFactory",
     )
-    from jnius import autoclass
-
-    # the jar's own configuration logs to stdout, which is reserved for answers
-    level = autoclass("org.apache.logging.log4j.Level")
-    autoclass("org.apache.logging.log4j.core.config.Configurator").setAllLevels("", level.ERROR)
 
 
 def _java_version(home: Path) -> str:
