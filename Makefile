@@ -44,7 +44,7 @@ examples: $(VENV)/ask-ready  ## the answers to all sample questions, in docs/exa
 	$(BIN)/typedrag models fetch qwen2.5-coder-1.5b
 	$(BIN)/python scripts/ask_samples.py docs/examples.md
 
-results: $(VENV)/ready  ## make docs/results.md anew: hours, see the script; RESULTS="--lm vllm:MODEL …"
+results: $(VENV)/ready  ## make docs/results.md again: hours, see the script; RESULTS="--lm vllm:MODEL …"
 	$(BIN)/python scripts/results.py --out runs $(RESULTS)
 
 $(BIN)/python:

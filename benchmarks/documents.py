@@ -267,8 +267,10 @@ const shown = outer.length && !arguments[0] ? outer : [document.body || document
 return shown.map(element => element.innerText ?? element.textContent).join('\\n');
 """
 """What a reader sees of a page's content, with all that can be opened open."""
-RUNS = re.compile(r"<(?:w|a|m):t(?: [^>]*)?>([^<]*)</|<c:v>([^<]*)</|(</(?:w|a):p>|<w:tab/>|<(?:w|a):br\b|</w:tc>)")
-NUMBER_OF_SLIDE = re.compile(r'<a:fld [^>]*type="slidenum".*?</a:fld>', re.DOTALL)
+RUNS = re.compile(r"<(?:w|a|m):t(?: [^>]*)?>([^<]*)</|(</(?:w|a):p>|<w:tab/>|<(?:w|a):br\b|</w:tc>)")
+VALUES = re.compile(r"<c:v>([^<]*)</")
+UNSEEN = re.compile(r'<a:fld [^>]*type="slidenum".*?</a:fld>|<mc:Fallback>.*?</mc:Fallback>', re.DOTALL)
+"""Numbers of slides, and the older form of what stands there in a newer one."""
 PARTS = re.compile(r"word/(?:document|footnotes|endnotes)\d*\.xml|ppt/(?:slides|notesSlides|charts)/[^/]+\.xml")
 
 
@@ -296,12 +298,15 @@ def compare(files: list[Path]) -> None:
             return "\n".join(shown(pages[key], whole=True) for key in spine if "nav" not in key)
 
         def office(path: Path) -> str:
+            texts = list[str]()
             with ZipFile(path) as archive:
-                parts = [archive.read(name).decode() for name in archive.namelist() if PARTS.fullmatch(name)]
-            parts = [NUMBER_OF_SLIDE.sub("", part) for part in parts]
-            return "".join(
-                unescape(m[1] or m[2] or "") + " " * bool(m[3] or m[2]) for m in RUNS.finditer("".join(parts))
-            )
+                for name in filter(PARTS.fullmatch, archive.namelist()):
+                    part = UNSEEN.sub("", archive.read(name).decode())
+                    texts += dict.fromkeys(
+                        VALUES.findall(part)
+                    )  # a chart shows its categories once, not for each series
+                    texts.append("".join(" " if m[2] else m[1] for m in RUNS.finditer(part)))
+            return unescape(" ".join(texts))
 
         for path in files:
             kind = path.suffix.lower()

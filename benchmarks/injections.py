@@ -64,7 +64,7 @@ class Injection:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The effects of an injection; None for one that cannot be told.
+    """The effects of an injection; None for one that cannot be determined.
 
     Attributes:
         injection: The injection that was tried.
@@ -162,7 +162,7 @@ def tried(program: Asked, question: str, injection: Injection) -> Outcome:
 
 
 def share(values: Sequence[bool | None]) -> str:
-    """The share of true values among those that can be told, with its interval, and n."""
+    """The share of true values among those that can be determined, with its interval, and n."""
     from scipy.stats import binomtest
 
     known = [value for value in values if value is not None]

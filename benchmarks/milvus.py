@@ -43,7 +43,7 @@ def ways(folder: IndexRetriever, milvus: IndexRetriever) -> dict[str, tuple[Retr
 
 
 def ndcg(rankings: Sequence[Sequence[Passage]], examples: Sequence[dspy.Example]) -> float:
-    """The mean nDCG@10 by the labels of a question's references, 1 (of no use) to 4."""
+    """The mean nDCG@10 by the labels of a question's references, 1 (irrelevant) to 4."""
 
     def measured(ranking: Sequence[Passage], example: dspy.Example) -> float:
         labels = {" ".join(r.text.split()): r.label - 1 for r in example.references}

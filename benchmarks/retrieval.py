@@ -3,7 +3,7 @@
 search     Queries per second of `BM25Retriever.search`, which returns passages with their texts,
            beside Anserini's calls alone on the same searcher, which return unread
            hits: `search` for one query, `batch_search` with as many threads for more. k = 5. For a
-           second row typedrag opens the index anew for each round, so that it has no passages
+           second row typedrag opens the index again for each round, so that it has no passages
            in memory; in a third, Anserini's caller reads the hits' ids, scores and stored texts.
 indexing   Passages per second of `build_index` beside Anserini's IndexCollection, run in the same
            Java runtime with as many threads over the same passages in JSON files.
@@ -138,7 +138,7 @@ def searching(retriever: BM25Retriever, queries: Sequence[str], rounds: int) -> 
         )
         count = len(batches) * size
         yield Claim(f"search, batches of {size}", count / ours, count / alone, "queries/s", least=GOAL)
-        yield Claim(f"search, batches of {size}, opened anew", count / new, count / alone, "queries/s")
+        yield Claim(f"search, batches of {size}, reopened", count / new, count / alone, "queries/s")
         yield Claim(f"search, batches of {size}, hits read", count / ours, count / read, "queries/s")
 
 

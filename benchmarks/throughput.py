@@ -101,7 +101,7 @@ def question_first(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def answer_all(program: dspy.Module, questions: list[AskedQuestion], threads: int) -> dict[str, Answered]:
-    """Answer questions, and return what they took by type; those that fail are told of."""
+    """Answer questions, and return what they took by type; those that fail are reported."""
     by_type: dict[str, Answered] = {}
     failed = 0
     for outcome in answer_questions(program, questions, threads=threads, max_failures=1.0):

@@ -191,7 +191,7 @@ def main() -> None:
     parser.add_argument("--compiled", nargs="+", type=Path, default=[], metavar="FOLDER", help="compiled programs")
     parser.add_argument("--lm", help="LM spec (default: TYPEDRAG_LM, else embedded)")
     parser.add_argument("--api-base", help="address of the LM's server")
-    parser.add_argument("--replies", type=Path, help="file to keep LM replies in, with which a killed command goes on")
+    parser.add_argument("--replies", type=Path, help="file to keep LM replies in, with which a killed command resumes")
     parser.add_argument("--limit", type=int, help="questions of a set that an LM sees (default: all)")
     parser.add_argument("--threads", type=int, default=1, help="questions at once (default: 1)")
     arguments = parser.parse_args()

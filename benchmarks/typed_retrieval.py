@@ -53,7 +53,7 @@ K = 5
 TOKENS = 400
 """Tokens of a decomposition at most; the longest have 250."""
 LOWEST = {"antique": 1, "trec-dl-nf": 0}
-"""The label of a passage that is of no use, by dataset."""
+"""The label of an irrelevant passage, by dataset."""
 
 Row = dict[str, Any]
 

@@ -24,7 +24,7 @@ class Panel:
     Attributes:
         title: What is measured, and of what.
         dots: What was measured, by the row's label.
-        line: What no difference, or chance, would give.
+        line: The value at no difference, or at chance.
     """
 
     title: str
@@ -37,7 +37,7 @@ def draw(panels: Sequence[Panel], file: Path) -> None:
 
     Args:
         panels: One or more; two beside each other where these share their rows.
-        file: Is written anew.
+        file: The file to write.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure

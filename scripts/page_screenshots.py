@@ -1,8 +1,9 @@
-"""Take the screenshots of the server's page in docs/serving.md.
+"""Take the screenshots of the server's page and of the report.
 
     python -m scripts.page_screenshots
 
-The answers are written in tests/serving/uniforms.py: no LM is asked. The index is that of the sample corpus.
+The answers are written in tests/serving/uniforms.py: no LM is asked. The index is that of the sample corpus. The
+report compares two invented runs.
 """
 
 import base64
@@ -14,10 +15,12 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from tests.browser import opened_browser, wait_for
+from tests.experiments.runs import full_run
 from tests.lm_server import lm_server
 from tests.serving import uniforms
 from tests.serving.server import program, served
 from typedrag.datasets.sample import PASSAGES
+from typedrag.experiments.report import write_report
 from typedrag.retrieval import BM25Retriever, build_index, read_passages
 
 OUT = Path(__file__).parents[1] / "docs" / "images"
@@ -42,6 +45,20 @@ def main() -> None:
                 show(browser, server.url, width, height, scheme)
                 (OUT / f"{name}.png").write_bytes(shot(browser))
                 assert (OUT / f"{name}.png").stat().st_size < MOST_BYTES
+
+    report()
+
+
+def report() -> None:
+    """Take that of the top of the report."""
+    with tempfile.TemporaryDirectory() as folder, opened_browser(Path(folder) / "profile") as browser:
+        page = Path(folder) / "report.html"
+        write_report([full_run("rag", 130, skill=0.4), full_run("typed_rag", 130, skill=0.6)], page)
+        size = {"width": 1060, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        browser.get(page.as_uri())
+        (OUT / "report.png").write_bytes(shot(browser))
+        assert (OUT / "report.png").stat().st_size < MOST_BYTES
 
 
 def show(browser: webdriver.Chrome, url: str, width: int, height: int, scheme: str) -> None:

@@ -49,12 +49,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Let links to files of the repository lead to their pages, and Markdown in folded parts be read as such."""
     lies = page.file.src_uri
 
-    def mended(link: re.Match[str]) -> str:
+    def site_link(link: re.Match[str]) -> str:
         place = _place(_repository_path(link[1], lies))
         return f"]({posixpath.relpath(place, posixpath.dirname(lies))}"
 
     if not lies.startswith(("source/", "reference/")):
-        markdown = _LINK.sub(mended, markdown)
+        markdown = _LINK.sub(site_link, markdown)
     return markdown.replace("<details>", "<details markdown>")
 
 

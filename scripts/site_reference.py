@@ -37,6 +37,8 @@ VARIABLES = {
     "TYPEDRAG_ENCODER": "The model of an index's dense part.",
     "TYPEDRAG_ENCODER_API_BASE": "The address of an OpenAI-compatible server, for encoders that begin with `api:`.",
     "TYPEDRAG_ENCODER_API_KEY": "The key of that server.",
+    "TYPEDRAG_DOCUMENT_SECONDS": "The processor seconds that reading one document may take; default: 120.",
+    "TYPEDRAG_DOCUMENT_MB": "The memory that reading one document may take, in megabytes; default: 2,000.",
     "TYPEDRAG_PRICES": "A YAML file of prices of your own LMs; see [cost](../how-to/cost.md).",
     "TYPEDRAG_RETRIEVER_KEY": "The key of an index server.",
     "TYPEDRAG_CLIENT_KEYS": "Keys of a server's clients, as NAME=KEY,NAME=KEY.",
@@ -91,21 +93,14 @@ def cli_pages() -> dict[str, str]:
 
 def environment_page() -> str:
     """The page of all environment variables."""
-    options = [
-        (f"`{_variable(option)}`", f"`{option.opts[-1]}` of [{path}](cli/{_page(path)})")
-        for path, command in commands()
-        for option in options_of(command)
-        if option.envvar
-    ]
+    parts = []
+    for path, command in commands():
+        options = [(f"`{_variable(o)}`", f"`{o.opts[-1]}`", o.help or "") for o in options_of(command) if o.envvar]
+        if options:
+            parts += [f"### {path}", f"[Command](cli/{_page(path)})", table(("variable", "option", "meaning"), options)]
     about = "Which goes before which: [settings](../settings.md)."
     general = table(("variable", "meaning"), [(f"`{name}`", meaning) for name, meaning in VARIABLES.items()])
-    parts = [
-        "# Environment variables",
-        about,
-        general,
-        "## Options of commands",
-        table(("variable", "option"), options),
-    ]
+    parts = ["# Environment variables", about, general, "## Options of commands", *parts]
     return "\n\n".join([*parts, ""])
 
 

@@ -1,4 +1,4 @@
-"""Draw each results page's chart and write its table anew, out of the full tables in docs/results.
+"""Draw each results page's chart and write its table, out of the full tables in docs/results.
 
 python scripts/summaries.py              # all pages
 python scripts/summaries.py judges       # some
@@ -46,7 +46,7 @@ def write_full(docs: Path, page: str, text: str) -> None:
     for reader, (_, sources) in PAGES.items():
         written = (docs / f"{reader}.md").exists()
         if written and page in sources:
-            say(f"{docs / reader}.md: its text is by hand and tells of the figures before these: write it anew")
+            say(f"{docs / reader}.md: its text is by hand and tells of the figures before these: rewrite it")
         if reader == page or (written and page in sources):
             summarize(docs, reader)
 
@@ -67,7 +67,8 @@ def summarize(docs: Path, page: str) -> None:
     full = (docs / FULL.format(sources[0])).read_text("utf-8")
     if not file.exists():
         title = full.splitlines()[0]
-        file.write_text(f"{title}\n\n{BEGIN}\n{END}\n\n## What to conclude\n\n{_UNREAD}\n", "utf-8")
+        conclusion = f"## What to conclude\n\n{_UNREAD}\n\n## The figures"
+        file.write_text(f"{title}\n\n{conclusion}\n\n{BEGIN}\n{END}\n", "utf-8")
     before, rest = file.read_text("utf-8").split(BEGIN, 1)
     up = "../" * page.count("/")
     block = "\n".join(_block(summary, full, up, [s for s in sources if (docs / FULL.format(s)).exists()], name))
@@ -82,7 +83,11 @@ def _block(summary: Summary, full: str, up: str, sources: list[str], name: str) 
         "",
         _LEGEND if line else _LEGEND_WITHOUT_LINE,
         "",
+        "<details><summary>The table</summary>",
+        "",
         *markdown_table(summary.header, summary.rows),
+        "</details>",
+        "",
         *(f"{warning}\n" for warning in dict.fromkeys(re.findall(r"^\*\*Beware:\*\* .*$", full, re.MULTILINE))),
         f"{_made(full)}All tables: {', '.join(links)}.",
         "",

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,9 @@ FRAGMENTS = frozenset(
 """First words of a docstring that only goes on with what a reader has not read."""
 PARTICIPLES = frozenset("asked found given got kept made said seen taken told wanted".split())
 """Names of locals that do not say what they hold."""
+BANNED = re.compile(r"\b(?:mend(?:s|ed|ing)?|anew|goes on|of no use|is had)\b", re.IGNORECASE)
+"""Words that nobody says any more: correct or fix, again, continues, irrelevant, is available."""
+PAGES = sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("deploy/*")} - {ROOT / "CHANGELOG.md"})
 PROMPTS = {ROOT / "typedrag" / "signatures", ROOT / "typedrag" / "core" / "question_types.py"}
 """Docstrings of classes there are what an LM reads: instructions, and descriptions in JSON schemas."""
 
@@ -52,6 +56,15 @@ def test_words(file):
     ]
     participles = [f"line {line}: local {name!r}" for line, name in _locals(tree) if name in PARTICIPLES]
     assert not fragments + participles
+
+
+@pytest.mark.parametrize("file", [*FILES, *PAGES], ids=lambda file: str(file.relative_to(ROOT)))
+def test_plain_words(file):
+    prompts = PROMPTS | {ROOT / "typedrag" / "builders"}
+    if not prompts.isdisjoint({file, *file.parents}) or file.name.startswith(("full-", "examples.md")):
+        pytest.skip("an LM reads or wrote it, or it is a record of its day")
+    lines = enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
+    assert not [f"line {number}: {found[0]}" for number, line in lines if (found := BANNED.search(line))]
 
 
 @pytest.mark.parametrize("name", typedrag.__all__)

@@ -4,6 +4,7 @@ import pytest
 
 from tests.commands import invoke
 from tests.experiments.runs import question, run, write_run
+from typedrag.cli.terminal import wide_console
 
 
 @pytest.fixture(scope="module")
@@ -24,15 +25,36 @@ def compared(*arguments: str) -> str:
     return done.stdout
 
 
-def test_the_table_is_readable_in_120_columns(folders):
+def rows_of(printed: str) -> dict[str, list[str]]:
+    return {line.split()[0]: line.split() for line in printed.splitlines() if line.startswith("  ") and line.strip()}
+
+
+def test_it_begins_with_a_sentence_and_shows_one_measure_of_each_metric(folders):
     printed = compared(*folders[:2])
-    assert max(map(len, printed.splitlines())) <= 120
+    assert max(map(len, printed.splitlines()[1:])) <= 120
+    assert printed.startswith("typed_rag is no better than rag by linkage (-0.0")
+    assert "23 questions) and takes 1,827 more tokens an answer." in printed.splitlines()[0]
     assert "typed_rag against rag" in printed
-    cells = next(line for line in printed.splitlines() if line.strip().startswith("linkage/mrr")).split()
+    assert "linkage/mrr " not in printed
+    score = rows_of(printed)["linkage/score"]
+    assert score[1] == "23" and score[-2] == "1.000"
+
+
+def test_in_80_columns_names_stay_and_numbers_give_way(folders, monkeypatch):
+    monkeypatch.setattr("typedrag.cli.compare.wide_console", lambda width: wide_console(80))
+    printed = compared(*folders[:2])
+    lines = printed.splitlines()
+    assert max(len(line) for line in lines[1:]) <= 80
+    assert {"linkage/score", "cost/tokens", "cost/lm_calls", "cost/seconds"} <= rows_of(printed).keys()
+    assert "corrected p" in printed and "no room for: p, n" in printed
+
+
+def test_the_table_is_readable_in_120_columns(folders):
+    printed = compared(*folders[:2], "--all-measures")
+    assert max(map(len, printed.splitlines()[1:])) <= 120
+    cells = rows_of(printed)["linkage/mrr"]
     assert cells[:4] == ["linkage/mrr", "23", "0.366", "0.601"]
     assert "+" not in cells  # of linkage the score is tested
-    score = next(line for line in printed.splitlines() if line.strip().startswith("linkage/score")).split()
-    assert score[1] == "23" and score[-2] == "1.000"
     printed = compared(*folders[:2], "--measure", "linkage/mrr", "--measure", "cost")
     cells = next(line for line in printed.splitlines() if line.strip().startswith("linkage/mrr")).split()
     assert "+" in cells and "<0.001" in cells
@@ -46,11 +68,11 @@ def test_the_table_is_readable_in_120_columns(folders):
     assert "left out of cost/tokens, cost/lm_calls, cost/seconds: 1 no answer" in printed
 
 
-@pytest.mark.parametrize(("by", "names"), [("type", ["evidence-based", "debate"]), ("subset", ["NQ-NF", "HQA-NF"])])
-def test_types_and_subsets_on_demand(folders, by, names):
-    printed = compared(*folders[:2], "--measure", "linkage/mrr", "--by", by)
-    assert max(map(len, printed.splitlines())) <= 120
-    assert all(f"  {name} " in printed for name in names)
+def test_subsets_on_demand_and_types_with_enough_questions(folders):
+    printed = compared(*folders[:2], "--measure", "linkage/mrr", "--by", "subset", "--by", "type")
+    assert max(map(len, printed.splitlines()[1:])) <= 120
+    assert rows_of(printed).keys() >= {"NQ-NF", "HQA-NF"}
+    assert "debate" not in rows_of(printed) and "not shown, with fewer than 5 questions: evidence-based," in printed
     assert "cost/tokens" not in printed
 
 

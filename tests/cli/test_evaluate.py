@@ -35,10 +35,9 @@ BASIC = ["--program", "direct_lm", "--dataset", "sample", "--limit", 6, "--lm", 
 def test_a_run_is_made_by_flags_and_its_numbers_shown(evaluate, tmp_path):
     done = evaluate(*BASIC, "--metric", "tiny,length", "--out", "runs/a")
     assert done.exit_code == 0, done.stderr
-    assert "a, by question type" in done.stdout
-    rows = {line.split("  ")[1].strip(): line.split()[-7:] for line in done.stdout.splitlines() if "  " in line}
-    assert rows["questions"] == ["6", *"111111"]
-    assert rows["tiny/good"] == ["1.000"] * 7
+    rows = {line.strip().split("  ")[0]: line.split()[-1] for line in done.stdout.splitlines() if line.strip()}
+    assert (rows["questions"], rows["tiny"]) == ("6", "1.000")
+    assert "fallbacks" not in done.stdout and "by type" not in done.stdout
     assert "length: not measurable" in done.stdout
     assert "a: 6 questions (12 LM calls, 1,320 tokens): runs/a" in done.stderr
     assert read_run(tmp_path / "runs" / "a").planned == 6
@@ -60,8 +59,20 @@ def test_options_of_programs_and_metrics_are_taken(evaluate, server, tmp_path):
     assert settings["lm settings"] == {"temperature": 0.25, "max_tokens": 99}
     assert settings["seed"] == 4
     assert len(settings["index"]) == 64
-    assert "tiny/good" in done.stdout
-    assert "1.500" in done.stdout
+    assert "1.500" in next(line for line in done.stdout.splitlines() if line.startswith("  tiny "))
+
+
+def test_types_and_all_measures_are_shown_on_demand(evaluate, monkeypatch):
+    sample = ("--program", "direct_lm", "--dataset", "sample", "--split", "all", "--lm", STUB, "--scorer", STUB)
+    shown = [*sample, "--metric", "tiny", "--out", "a", "--by", "type"]
+    done = evaluate(*shown, "--all-measures")
+    assert done.exit_code == 0, done.stderr
+    assert all(row in done.stdout for row in ("tiny/good", "fallbacks", "tiny: scored")) and "reason" not in done.stdout
+    assert "a: no type has 5 questions or more" in done.stderr
+    monkeypatch.setattr("typedrag.cli.evaluate.FEWEST", 4)
+    overall, _, by_type = evaluate(*shown, "--resume").stdout.partition("a, by type")
+    assert "tiny" in overall and "tiny/good" not in overall
+    assert "reason" in by_type and "debate" in by_type
 
 
 def test_one_file_makes_a_whole_table(evaluate, server, tmp_path):
@@ -81,7 +92,7 @@ def test_one_file_makes_a_whole_table(evaluate, server, tmp_path):
     assert done.exit_code == 0, done.output
     assert {f.name for f in Path("table").iterdir() if f.is_dir()} == {"direct", "rag", "typed"}
     assert Path("table/replies.sqlite").is_file()
-    header = done.stdout.partition("all runs")[2].split()
+    header = done.stdout.partition("all questions")[2].split()
     assert header[:3] == ["direct", "rag", "typed"]
     assert read_run(tmp_path / "table" / "rag").planned == 6
 

@@ -10,7 +10,7 @@ import pytest
 import typedrag.cli
 from tests.commands import invoke
 from tests.lm_server import MODEL
-from typedrag.cli.terminal import _Lines, make_console
+from typedrag.cli.terminal import _Lines, draw_table, make_console, wide_console
 
 ATTACK = "red \x1b[31m, \x1b]0;title\x07, \x9b2J, \r, \x08, \x7f and \u202egnihton\u2069"
 SHOWN = "red \\u001b[31m, \\u001b]0;title\\u0007, \\u009b2J, \\u000d, \\u0008, \\u007f and \\u202egnihton\\u2069"
@@ -72,3 +72,18 @@ def test_every_command_prints_through_the_same_functions():
     for file in Path(typedrag.cli.__file__).parent.glob("*.py"):
         if file.name != "terminal.py":
             assert not re.search(r"click\.s?echo|\bConsole\(", file.read_text("utf-8")), file
+
+
+def test_a_table_that_is_too_wide_is_printed_in_parts_that_all_name_their_rows(capsys):
+    names = [f"a-run-of-a-long-name-{n}" for n in range(6)]
+    draw_table(["", *names], [["truthfulness", *("0.123" for _ in names)]], gives_way=(), console=wide_console(80))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.split() for line in lines if "truth" in line] == 3 * [["truthfulness", "0.123", "0.123"]]
+    assert all(any(name in line for line in lines) for name in names)
+
+
+def test_columns_that_give_way_are_named(capsys):
+    draw_table(("name", "x" * 30, "y" * 30), [("n", "1", "2")], gives_way=("y" * 30,), console=wide_console(50))
+    shown = capsys.readouterr().out
+    assert "x" * 30 in shown and f"no room for: {'y' * 30}" in shown

@@ -144,7 +144,9 @@ def _full_question(number: int, program: str, skill: float, luck: random.Random,
     )
     if luck.random() < 0.03:
         linkage = MetricResult(None, problem="step 'rank' failed: no reply can be parsed")
-    shares = {t.name.lower(): sum(s["answered"] for s in sub_questions if s["type"] == t) / 3 for t in SubQuestionType}
+    shares = {
+        t.name.lower(): sum(bool(s["answered"]) for s in sub_questions if s["type"] == t) / 3 for t in SubQuestionType
+    }
     coverage = MetricResult(0.5, "Open: the second.", shares, {"sub_questions": sub_questions})
     return replace(plain, answer=answer, metrics={"linkage": linkage, "coverage": coverage})
 

@@ -77,6 +77,22 @@ def test_questions_are_shown_a_hundred_at_a_time(opened):
     assert not more.is_displayed()
 
 
+def test_the_answers_that_differ_most_lie_open_before_the_list(opened):
+    wait_for(opened, lambda: len(opened.find_elements(By.CSS_SELECTOR, "#most > .question[open] .answer")) == 8)
+    gains = opened.execute_script("""
+        return [...document.querySelectorAll("#most .values")].map(
+            (row) => [...row.children].map((value) => Number(value.lastChild.textContent)))""")
+    differences = [after - before for before, after in gains]
+    assert sorted(map(abs, differences), reverse=True) == list(map(abs, differences))
+    assert sum(d > 0 for d in differences) == sum(d < 0 for d in differences) == 2
+    assert (
+        opened.execute_script(
+            "return document.querySelector('#most').compareDocumentPosition(document.querySelector('#list'))"
+        )
+        == 4
+    )  # the list follows
+
+
 def test_filters_by_type_subset_text_and_failure(opened):
     choose(opened, "type", "reason")
     wait_for(opened, lambda: count(opened).startswith("22 of"))
@@ -90,7 +106,7 @@ def test_filters_by_type_subset_text_and_failure(opened):
     opened.find_element(By.ID, "search").send_keys("THING 77 ")
     wait_for(opened, lambda: asked(opened) == ["q77"])
     rows(opened)[0].find_element(By.TAG_NAME, "summary").click()  # leaves the field, which must not draw the list anew
-    wait_for(opened, lambda: "thing 77" in opened.find_element(By.CSS_SELECTOR, ".question[open] .panel").text)
+    wait_for(opened, lambda: "thing 77" in opened.find_element(By.CSS_SELECTOR, "#list .question[open] .panel").text)
     opened.find_element(By.ID, "search").clear()
     opened.find_element(By.ID, "search").send_keys(" ")
     choose(opened, "only", "failed")
@@ -119,8 +135,8 @@ def test_a_question_opens_by_keyboard_and_shows_all_of_its_answers(opened):
         By.TAG_NAME, "summary"
     )
     summary.send_keys(Keys.ENTER)
-    wait_for(opened, lambda: opened.find_elements(By.CSS_SELECTOR, ".question[open] .panel"))
-    cards = opened.find_elements(By.CSS_SELECTOR, ".question[open] .answer")
+    wait_for(opened, lambda: opened.find_elements(By.CSS_SELECTOR, "#list .question[open] .panel"))
+    cards = opened.find_elements(By.CSS_SELECTOR, "#list .question[open] .answer")
     assert [card.find_element(By.TAG_NAME, "h3").text for card in cards] == ["rag", "typed_rag"]
     assert "rag holds that thing 7 is so" in cards[0].text
     assert "LM calls" in cards[0].text
@@ -130,7 +146,7 @@ def test_a_question_opens_by_keyboard_and_shows_all_of_its_answers(opened):
     text = cards[0].text
     for said in ("linkage: rank", "expected_rank", "40%", "2 passages cited", "what of 1", "a sub-query like another"):
         assert said in text
-    covered = opened.find_element(By.CSS_SELECTOR, ".question[open] .covered")
+    covered = opened.find_element(By.CSS_SELECTOR, "#list .question[open] .covered")
     assert "Which core matter 0 is behind thing 7?" in covered.text
     assert covered.text.count("answered") == 2 * 9
 
@@ -138,7 +154,7 @@ def test_a_question_opens_by_keyboard_and_shows_all_of_its_answers(opened):
 def test_no_script_of_a_stranger_runs_and_nothing_is_fetched(opened):
     summary = rows(opened)[0].find_element(By.TAG_NAME, "summary")
     summary.send_keys(Keys.ENTER)
-    wait_for(opened, lambda: HOSTILE in opened.find_element(By.CSS_SELECTOR, ".question[open]").text)
+    wait_for(opened, lambda: HOSTILE in opened.find_element(By.CSS_SELECTOR, "#list .question[open]").text)
     assert opened.title == HOSTILE
     assert opened.execute_script("return window.harmed") is None
     assert opened.execute_script("return performance.getEntriesByType('resource').length") == 0

@@ -189,7 +189,7 @@ def test_a_resumed_build_whose_sources_lost_passages_is_refused(milvus, build, t
     with pytest.raises(KeyboardInterrupt):
         build_milvus([file], index, stopping)
     write(file, 20)
-    with pytest.raises(InputError, match=r"holds 1,024 passages, its sources 20\. Begin anew: --force"):
+    with pytest.raises(InputError, match=r"holds 1,024 passages, its sources 20\. Start again: --force"):
         build([file], spec, resume=True)
     assert build([file], spec, force=True).passages == 20
 

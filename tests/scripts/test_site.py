@@ -19,6 +19,7 @@ import site_parts as parts
 from site_hook import notebook_page
 from site_reference import reference_pages
 
+from tests.browser import needs_browser, opened_browser, wait_for
 from typedrag.cli.main import cli
 from typedrag.metrics import metric_class, metric_names
 from typedrag.optimizers.compile.teleprompters import optimizer_class, optimizer_names
@@ -144,3 +145,19 @@ def test_links_to_files_of_the_repository_show_them(site: Path) -> None:
         r"<[^>]+>", "", (site / "source/examples/typedrag-example/typedrag_example/metric.py.html").read_text("utf-8")
     )
     assert 'href="source/deploy/compose.yaml.html"' in (site / "production.html").read_text("utf-8")
+
+
+@needs_browser
+def test_pages_opened_from_a_folder_are_searched_and_filtered(site: Path, tmp_path: Path) -> None:
+    with opened_browser(tmp_path) as browser:
+        browser.get((site / "index.html").as_uri())
+        browser.execute_script("document.querySelector('[data-md-toggle=search]').click()")
+        browser.find_element("css selector", "input.md-search__input").send_keys("pgvector")
+        wait_for(browser, lambda: browser.find_elements("css selector", ".md-search-result__link"))
+        found = browser.find_elements("css selector", ".md-search-result__link")
+        assert any("vector-store.html" in link.get_attribute("href") for link in found)
+        browser.get((site / "reference/environment.html").as_uri())
+        rows = "return [...document.querySelectorAll('tbody tr')].filter((row) => !row.hidden).length"
+        count = browser.execute_script(rows)
+        browser.find_element("css selector", "input.filter").send_keys("typedrag ask top-k")
+        assert 0 < browser.execute_script(rows) < 5 < count

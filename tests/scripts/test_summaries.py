@@ -102,7 +102,8 @@ def test_full_tables_begin_a_page_and_later_change_what_is_between_its_marks_alo
         return (tmp_path / "results.md").read_text("utf-8")
 
     begun = written(0.5)
-    assert begun.startswith(f"# Worth\n\n{BEGIN}") and "Nobody has concluded anything" in begun
+    assert begun.startswith("# Worth\n\n## What to conclude\n\nNobody has concluded anything")
+    assert f"\n\n## The figures\n\n{BEGIN}\n\n![Chart. " in begun
     assert "| ANTIQUE | typed | 30 | 0.500 [0.500, 0.500] | 100.0 [100.0, 100.0] |" in begun
     assert "[results](results/full-results.md)" in begun and (tmp_path / "results/results.svg").exists()
     (tmp_path / "results.md").write_text(begun.replace("Nobody has", "We have"), "utf-8")

@@ -2,6 +2,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -261,6 +262,17 @@ def test_an_agent_sends_its_key_as_a_header(header, tmp_path):
         assert asyncio.run(list_tools(at(server), {header: value})) == {"ask", "search", "fetch"}
         with pytest.raises(ExceptionGroup):
             asyncio.run(list_tools(at(server), {header: f"{value}x"}))
+
+
+def test_the_settings_of_clients_in_the_docs_hold_the_header():
+    page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    settings = [json.loads(text) for text in re.findall(r"`\w*[./\w]+\.json`: `(\{.*?\})`", page)]
+    desktop, vs_code, cursor = (each.get("servers") or each["mcpServers"] for each in settings)
+    assert desktop["bread"]["args"][-1] == "Authorization:${AUTHORIZATION}"  # a space would part it on Windows
+    assert desktop["bread"]["env"]["AUTHORIZATION"].startswith("Bearer ")
+    for client in (vs_code, cursor):
+        assert client["bread"]["headers"]["Authorization"].startswith("Bearer ${")
+        assert client["bread"]["url"].endswith("/mcp")
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])

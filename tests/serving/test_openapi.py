@@ -83,6 +83,9 @@ def test_an_index_server_s_paths_are_as_documented(sample_retriever):
         for path in ("/v1/index", "/healthz", "/readyz", "/metrics"):
             assert call(server, path, "GET").status_code == 200
         assert call(server, "/v1/index", "GET", query={"k1": -1}).status_code == 422
+        for passage in ("bread-1", "no such"):
+            assert call(server, "/v1/passage", "GET", query={"id": passage}).status_code == 200
+        assert call(server, "/v1/passage", "GET", query={"id": "x" * 10_001}).status_code == 422
 
 
 def test_keys_and_limits_are_as_documented(tmp_path):

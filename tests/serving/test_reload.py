@@ -130,7 +130,7 @@ def test_a_broken_program_is_refused_and_said_once(uri, sample_index, version, c
             assert counted(server)("reloads_total", program="answers", outcome="refused") == 1
             assert program["version"] == "1" and str(home) not in str(program)
             assert program["reload_error"].startswith("The new one was refused, since it ")
-            assert len([r for r in caplog.records if "not served anew" in r.getMessage()]) == 1
+            assert len([r for r in caplog.records if "was not reloaded" in r.getMessage()]) == 1
             lm.reply = lambda call: None
             promote(2)
             until(lambda: about_program(server)["version"] == "2")
@@ -152,7 +152,7 @@ def test_a_registry_that_is_gone_for_a_while_is_said_and_done_without(uri, sampl
             until(lambda: not about_program(server)["reload_error"])
             promote(2)
             until(lambda: about_program(server)["version"] == "2")
-    assert program["reload_error"] == "The registry, the LM or the index cannot be used now; this one goes on."
+    assert program["reload_error"] == "The registry, the LM or the index cannot be used now; this one stays."
 
 
 def test_an_lm_that_is_down_is_no_fault_of_the_program_which_is_tried_again(uri, sample_index):
@@ -175,18 +175,18 @@ def test_sighup_opens_folders_anew(sample_index, tmp_path):
         first = server.ask("Why does bread rise?").json()
         save_compiled(compiled("rag", Options(top_k=2)), folder, ABOUT)
         server.process.send_signal(signal.SIGHUP)
-        server.wait_for("program mine is served anew")
+        server.wait_for("program mine was reloaded")
         second = server.ask("Why does bread rise?").json()
         server.process.send_signal(signal.SIGHUP)
-        server.wait_for("program mine is served anew", 2)
+        server.wait_for("program mine was reloaded", 2)
         assert lm.asked("answer").count(EXAMPLE) == 3  # the second trial is not answered from the reply to the first
         (folder / "program.json").write_text("{}")
         server.process.send_signal(signal.SIGHUP)
-        server.wait_for("program mine is not served anew (refused)")
+        server.wait_for("program mine was not reloaded (refused)")
         program = server.client.get("/v1/program").json()
         third = server.ask("Why does bread rise?").json()
     assert [passages_read(reply) for reply in (first, second, third)] == [1, 2, 2]
-    assert program["reload_error"] == "The new one was refused, since it cannot be opened; this one goes on."
+    assert program["reload_error"] == "The new one was refused, since it cannot be opened; this one stays."
 
 
 def test_a_registry_that_cannot_be_reached_at_start_is_an_error_and_exit_code_3(tmp_path):

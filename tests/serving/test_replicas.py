@@ -74,7 +74,7 @@ def test_signals_reach_all_and_sigterm_loses_no_answer(tmp_path):
         ThreadPoolExecutor(16) as pool,
     ):
         server.process.send_signal(signal.SIGHUP)
-        server.wait_for("program direct_lm is served anew", 2)
+        server.wait_for("program direct_lm was reloaded", 2)
         processes, reloads = replicas(server), len(lm.calls)  # one or two: the workers share replies
         replies = [pool.submit(server.ask, f"Why {n}?") for n in range(16)]
         wait_for_calls(lm, reloads + 16)

@@ -76,7 +76,7 @@ class WikiNFQA(Builder):
     """Maximum questions of a subset, drawn in turn from each type (Wiki-NFQA's largest subset has 300)."""
     lm: tuple[str, ...] = ()
     """LM that writes three references: embedded[:NAME], vllm:MODEL or a DSPy name, with @URL behind it for its server.
-    Repeatable; one that is named again draws anew."""
+    Repeatable; one that is repeated draws again."""
     superior: str | None = None
     """LM that rewrites the ground truth; default: the annotator."""
     annotator: str | None = None

@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import FilePath
-from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from typedrag.cli import options
 from typedrag.cli.terminal import draw_table, print_json, say, wide_console
 from typedrag.experiments.formats import format_count, format_estimate, format_p, format_value
-from typedrag.experiments.results import read_run
+from typedrag.experiments.results import FEWEST, read_run
 
 if TYPE_CHECKING:
     from typedrag.experiments.compare import Difference
@@ -33,9 +31,13 @@ def command(
     *,
     measures: Annotated[
         tuple[str, ...], options.Metavar("METRIC[/MEASURE]"), "--measure",
-        "A measure, such as linkage or cost/tokens. Repeatable. Default: all that the runs share.",
+        "A measure, such as linkage or cost/tokens. Repeatable. Default: one of each metric that the runs share.",
     ] = (),
-    by: Annotated[tuple[Literal["type", "subset"], ...], "Also compare by type or subset."] = (),
+    by: Annotated[
+        tuple[Literal["type", "subset"], ...],
+        f"Also compare by type or subset, those with {FEWEST} questions or more.",
+    ] = (),
+    all_measures: Annotated[bool, "Show all measures of each metric, not only its first."] = False,
     labels: Annotated[FilePath | None, "Grades that a person gave to some of the answers by typedrag label."] = None,
     seed: Seed = 0,
     force: Annotated[bool, "Compare runs even if their data or judges differ."] = False,
@@ -43,8 +45,9 @@ def command(
 ) -> None:  # fmt: skip
     """Compare runs with RUN_A on the questions that they share.
 
-    A question that a run failed to answer counts as answered wrongly. Each difference has its 95 %
-    interval (paired bootstrap; none for fewer than 10 questions) and the number of questions needed to
+    First comes a sentence about each run. A question that a run failed to answer counts as answered wrongly.
+    Each difference has its 95 % interval (paired bootstrap; none for fewer than 10 questions) and the number of
+    questions needed to
     show it with a probability of 0.8. One measure of a metric is tested: it has the p-value of the
     paired permutation test, and that p-value corrected for all the tests shown (Bonferroni; costs, types
     and subsets apart). If the corrected one is below 0.05, + marks a better and - a worse run. A warning
@@ -64,8 +67,14 @@ def command(
         print_json(comparison.to_dict())
         return
     console = wide_console(120)
+    for run in comparison.runs:
+        console.print(escape(f"{comparison.sentence(run)}."), soft_wrap=True)
     for run, differences in groupby(comparison.differences, key=lambda d: d.run):
-        _print_run(run, comparison.baseline, list(differences), console)
+        shown = list(differences)
+        if not (measures or all_measures):
+            headlines = {d.measure for d in comparison.headlines(run)}
+            shown = [d for d in shown if d.measure in headlines or d.measure.startswith("cost/")]
+        _print_run(run, comparison.baseline, shown, console)
     for run, graded in groupby(comparison.graded, key=lambda d: d.run):
         _print_graded(run, comparison.baseline, graded, console)
     for label, tally in comparison.tallies.items():
@@ -77,16 +86,18 @@ def command(
 
 
 def _print_run(run: str, baseline: str, differences: Sequence[Difference], console: Console) -> None:
-    table = Table(box=box.SIMPLE_HEAD, title=escape(f"{run} against {baseline}"), title_justify="left", pad_edge=False)
-    table.add_column("mean of", overflow="fold")
-    for heading in ("n", "baseline", "run", "difference", "", "p", "corrected p", "needs"):
-        table.add_column(heading, justify="left" if heading == "" else "right", no_wrap=True)
+    rows = []
     for d in differences:
-        name = escape(d.measure if d.stratum.by == "all" else f"  {d.stratum.name}")
-        means = (format_value(each.value if each else None) for each in (d.baseline, d.other))
-        tested = (_MARKS[d.verdict], format_p(d.p), format_p(d.corrected_p), format_count(d.questions_needed))
-        table.add_row(name, str(d.n), *means, format_estimate(d.difference, signed=True), *tested)
-    console.print(table)
+        if d.stratum.by == "all" or d.n >= FEWEST:
+            name = d.measure if d.stratum.by == "all" else f"  {d.stratum.name}"
+            means = (format_value(each.value if each else None) for each in (d.baseline, d.other))
+            tested = (_MARKS[d.verdict], format_p(d.p), format_p(d.corrected_p), format_count(d.questions_needed))
+            rows.append((name, str(d.n), *means, format_estimate(d.difference, signed=True), *tested))
+    headings = ("mean of", "n", "baseline", "run", "difference", "", "p", "corrected p", "needs")
+    title, gives_way = f"{run} against {baseline}", ("p", "n", "needs", "run", "baseline")
+    draw_table(headings, rows, title=title, left=("",), gives_way=gives_way, console=console)
+    if few := dict.fromkeys(d.stratum.name for d in differences if d.stratum.by != "all" and d.n < FEWEST):
+        console.print(escape(f"not shown, with fewer than {FEWEST} questions: {', '.join(few)}"))
     left_out: dict[str, list[str]] = {}
     for d in (d for d in differences if d.stratum.by == "all"):
         if d.answered and d.answered.difference:
@@ -124,8 +135,9 @@ def report(
 ) -> None:
     """Write RUNs, finished or not, as one HTML page that needs no network.
 
-    The page shows measures by subset and type, coverage, preferences, costs and failures, compares each
-    run with the first, and shows the answers to every question side by side.
+    The page says in a sentence what each run is against the first, plots the differences, and shows the answers
+    that differ most side by side. Measures by subset and type, coverage, preferences, costs, failures, all
+    questions and the settings follow.
     """
     from typedrag.experiments.judges.pairwise import FILE, read_pairwise
     from typedrag.experiments.report import write_report

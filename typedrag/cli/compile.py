@@ -23,7 +23,7 @@ FIELDS = options.field_options(
     ("program.options -o --option", "Set any option of --program; repeatable."),
     "program.reranker", "program.retriever",
     ("modules --module", "Module to compile; default: all. See --list."),
-    ("optimizer.name --optimizer", "Teleprompter; see --list."),
+    ("optimizer.name --optimizer", "Optimizer; see --list."),
     ("optimizer.options --optimizer-option", "Option of --optimizer; repeatable."),
     "budget.name --budget", "budget.lm_calls --max-lm-calls", "budget.tokens --max-tokens-spent", "index",
     "dataset.name --dataset", "dataset.path", "dataset.subset", "dataset.fields --field", "test_limit",
@@ -52,7 +52,7 @@ def _list_names(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         echo(f"\n  {name}: {known.about}")
         for option, field in known.model_fields.items():
             echo(f"    {option}: {' '.join((field.description or '').split())}")
-    echo(f"\n  {PREFIX}NAME: a teleprompter of DSPy, with its options: {', '.join(usable_names())}")
+    echo(f"\n  {PREFIX}NAME: an optimizer of DSPy, with its options: {', '.join(usable_names())}")
     echo("\nModules of programs (--module, with commas between):\n")
     for name, about in MODULES.items():
         echo(f"  {name}: {about}")
@@ -84,7 +84,7 @@ def command(
     as_json: options.Json = False,
     values: dict[str, Any],
 ) -> None:  # fmt: skip
-    """Compile a program with a teleprompter, and test it once on questions it was not compiled on.
+    """Compile a program with an optimizer, and test it once on questions it was not compiled on.
 
     The compiled program is the folder `program` in --out (a judge: `judge`), which always holds the
     best so far. --resume continues an interrupted compile, and pays for nothing twice. The verdict goes

@@ -15,7 +15,7 @@ from typedrag.core.extras import require
 
 
 class Check(NamedTuple):
-    """A check: its name, whether it passed, what was found or how to mend it, and whether a first answer needs it."""
+    """A check: its name, whether it passed, what was found or how to fix it, and whether a first answer needs it."""
 
     name: str
     works: bool

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import click
 
@@ -11,7 +13,8 @@ from typedrag.cli import options
 from typedrag.cli.terminal import RunsProgress, draw_table, in_words, print_json, say
 from typedrag.core.errors import InputError
 from typedrag.experiments.config import EvaluationConfig, SpendingCaps
-from typedrag.experiments.results import GroupSummary, RunSummary
+from typedrag.experiments.formats import format_value
+from typedrag.experiments.results import FEWEST, GroupSummary, RunSummary
 from typedrag.runs import is_run
 
 if TYPE_CHECKING:
@@ -59,6 +62,10 @@ def command(
     ] = None,
     metrics: Annotated[str | None, options.Joined(), "--metric", "Metric, such as linkage."] = None,
     metric_options: options.MetricOptions,
+    by: Annotated[
+        tuple[Literal["type", "subset"], ...], f"Also show types or subsets, those with {FEWEST} questions or more."
+    ] = (),
+    all_measures: Annotated[bool, "Show all measures of each metric, and all counts."] = False,
     as_json: Annotated[bool, "Print the summaries as JSON, one a line.", "--json"] = False,
     values: dict[str, Any],
 ) -> None:
@@ -102,7 +109,7 @@ def command(
     if as_json:
         print_json(*(e.summary.to_dict() for e in ended))
     else:
-        _draw([e.summary for e in ended])
+        _draw([e.summary for e in ended], by, all_measures)
     if len(ended) < len(job.programs) or any(e.stopped for e in ended):
         ctx.exit(1)
 
@@ -126,35 +133,45 @@ def _read_programs(flags: dict[str, Any], answers: Path | None, system: str | No
     return [program] if program else None
 
 
-def _draw(summaries: list[RunSummary]) -> None:
-    """Print the measures of each run, overall, by question type and by subset, and of all runs side by side."""
+def _draw(summaries: list[RunSummary], by: Sequence[str], all_measures: bool) -> None:
+    """Print the measures of all runs side by side, and perhaps of each run by question type or subset."""
+    if summaries:
+        _draw_groups("all questions", {s.name: s.overall for s in summaries}, all_measures)
     for summary in summaries:
-        types = summary.types if len(summary.types) > 1 else {}
-        _draw_groups(f"{summary.name}, by question type", {"all": summary.overall, **types})
-        if len(summary.subsets) > 1:
-            _draw_groups(f"{summary.name}, by subset", {"all": summary.overall, **summary.subsets})
-    if len(summaries) > 1:
-        _draw_groups("all runs", {s.name: s.overall for s in summaries})
+        for part, groups in (("type", summary.types), ("subset", summary.subsets)):
+            enough = {name: group for name, group in groups.items() if group.questions >= FEWEST}
+            if part in by and enough:
+                _draw_groups(f"{summary.name}, by {part}", enough, all_measures)
+            elif part in by:
+                say(f"{summary.name}: no {part} has {FEWEST} questions or more")
 
 
-def _draw_groups(title: str, groups: dict[str, GroupSummary]) -> None:
-    columns = []
+def _draw_groups(title: str, groups: dict[str, GroupSummary], all_measures: bool) -> None:
+    columns: list[dict[str, str]] = []
+    totals = Counter[str]()
     for group in groups.values():
-        cells = {
-            "questions": str(group.questions),
-            "answers failed": str(group.failed),
-            "fallbacks": str(group.fallbacks),
-            "not answered": group.share(group.not_answered),
-            "from the LM's knowledge": group.share(group.knowledge),
-            "grounded": group.share(group.grounded),
+        counts = {
+            "answers failed": group.failed,
+            "fallbacks": group.fallbacks,
+            "not answered": group.not_answered,
+            "from the LM's knowledge": group.knowledge,
         }
+        cells = {"questions": str(group.questions)} | {name: group.share(n) for name, n in counts.items()}
+        cells["grounded"] = group.share(group.grounded)
         cells |= {f"{name} an answer": f"{mean:,.1f}" for name, mean in group.cost.items()}
         for name, metric in group.metrics.items():
-            cells |= {f"{name}: scored": str(metric.n), f"{name}: failed": str(metric.failed)}
-            if metric.not_measurable:
-                cells[f"{name}: not measurable"] = str(metric.not_measurable)
-            cells |= {f"{name}/{measure}": f"{value:.3f}" for measure, value in metric.measures.items()}
-            cells |= {f"{name}/{measure}, answered": f"{value:.3f}" for measure, value in metric.answered.items()}
+            tally = {f"{name}: failed": metric.failed, f"{name}: not measurable": metric.not_measurable}
+            counts |= tally
+            if all_measures:
+                cells[f"{name}: scored"] = str(metric.n)
+                cells |= {f"{name}/{measure}": f"{value:.3f}" for measure, value in metric.measures.items()}
+                cells |= {f"{name}/{measure}, answered": f"{value:.3f}" for measure, value in metric.answered.items()}
+            else:
+                cells[name] = format_value(metric.headline(name), 3)
+            cells |= {what: str(n) for what, n in tally.items()}
         columns.append(cells)
-    names = dict.fromkeys(name for cells in columns for name in cells)
-    draw_table(["", *groups], ([name, *(cells.get(name, "") for cells in columns)] for name in names), title=title)
+        totals.update(counts)
+    zeros = () if all_measures else {name for name, n in totals.items() if not n}
+    names = dict.fromkeys(name for cells in columns for name in cells if name not in zeros)
+    rows = ([name, *(cells.get(name, "") for cells in columns)] for name in names)
+    draw_table(["", *groups], rows, title=title, gives_way=())

@@ -121,7 +121,7 @@ def append(
     fields: Fields = "",
     resume: Annotated[bool, "Continue an interrupted addition."] = False,
     skip_bad: SkipBad = False,
-    force: Annotated[bool, "Discard an interrupted addition, and begin anew."] = False,
+    force: Annotated[bool, "Discard an interrupted addition, and start again."] = False,
 ) -> None:
     """Add files and folders to an index, and to its dense part if it has one.
 

@@ -26,8 +26,8 @@ def command(
 ) -> None:
     """Grade the answers of RUNs at the terminal, one key an answer.
 
-    Questions come in random order, and nothing tells which run an answer is of. Each grade is written at
-    once: stop whenever you like, and go on by the same command. 50 to 100 graded questions are enough
+    Questions come in random order, and nothing shows which run an answer is from. Each grade is written at
+    once: stop whenever you like, and resume with the same command. 50 to 100 graded questions are enough
     for compare --labels.
     """
     from typedrag.experiments.labels import SCALES, Grades, answers_to_grade

@@ -46,7 +46,8 @@ def list_programs(*, tracking_uri: TrackingURI = None, as_json: options.Json = F
         rows.append([program.name, str(program.version), ", ".join(program.aliases), *cells])
     headings = ("name", "version", "aliases", "program", "against", "before", "compiled", "verdict", "created")
     words = ("aliases", "program", "against", "verdict", "created")
-    draw_table(headings, rows, left=words, console=wide_console(140))
+    gives_way = ("created", "against", "before", "program")
+    draw_table(headings, rows, left=words, gives_way=gives_way, console=wide_console(140))
 
 
 @options.command(group=command)

@@ -165,19 +165,46 @@ def draw_table(
     *,
     title: str = "",
     left: Sequence[str] = (),
+    gives_way: Sequence[str] | None = None,
     console: Console | None = None,
 ) -> None:
-    """Print a table; all columns are aligned to the right, but the first and those whose headings are `left`."""
+    """Print a table; all columns are aligned to the right, but the first and those whose headings are `left`.
+
+    Where it is wider than the terminal, cells are folded, or else columns of the headings that give way are left out,
+    in this order, and named below it. If it still is too wide, it is printed in parts, each with the first column.
+    """
     from rich import box
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, title=escape(title) or None, title_justify="left")
-    for n, heading in enumerate(headings):
-        table.add_column(escape(heading), justify="right" if n and heading not in left else "left")
-    for row in rows:
-        table.add_row(*map(escape, row))
-    (console or wide_console()).print(table)
+    console, cells = console or wide_console(), [*rows]
+
+    def table_of(columns: Sequence[int]) -> Table:
+        table = Table(box=box.SIMPLE_HEAD, title=escape(title) or None, title_justify="left")
+        for n in columns:
+            to_left = not n or headings[n] in left
+            table.add_column(escape(headings[n]), justify="left" if to_left else "right", overflow="fold")
+        for row in cells:
+            table.add_row(*(escape(row[n]) for n in columns))
+        return table
+
+    def fits(columns: Sequence[int]) -> bool:
+        unlimited = console.options.update(width=100_000)
+        return console.measure(table_of(columns), options=unlimited).maximum <= console.width
+
+    columns, dropped = [*range(len(headings))], list[str]()
+    for heading in gives_way or ():
+        if not fits(columns):
+            columns.remove(headings.index(heading))
+            dropped.append(heading)
+    while columns:
+        part = columns
+        while len(part) > 2 and gives_way is not None and not fits(part):
+            part = part[:-1]
+        console.print(table_of(part))
+        columns = [0, *rest] if (rest := columns[len(part) :]) else []
+    if dropped:
+        console.print(f"no room for: {', '.join(dropped)}")
 
 
 class OnProgress(Protocol):

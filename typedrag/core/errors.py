@@ -77,8 +77,9 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
         >>> did_you_mean("lingage", ["linkage", "rouge"]), did_you_mean("x", ["linkage", "rouge"])
         ("Did you mean 'linkage'? ", '')
     """
-    matches = get_close_matches(name.casefold(), spelled := {n.casefold(): n for n in names}, n=1)
-    return f"Did you mean '{spelled[matches[0]]}'? " if matches else ""
+    spelled = {n.casefold(): n for n in names}
+    near = [spelled[match] for match in get_close_matches(name.casefold(), spelled, n=1)]
+    return f"Did you mean '{near[0]}'? " if near and near[0] != name else ""
 
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}

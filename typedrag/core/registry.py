@@ -118,7 +118,7 @@ def load_entry_point(point: EntryPoint) -> Any:
 
 def entry_point_error(point: EntryPoint, why: str) -> InputError:
     where = f"package '{_package(point)}' declares '{point.name}' in {point.group} as {point.value}"
-    return InputError(f"{where}, but {why}", f"Mend or uninstall {_package(point)}")
+    return InputError(f"{where}, but {why}", f"Fix or uninstall {_package(point)}")
 
 
 def _package(point: EntryPoint) -> str:

@@ -10,13 +10,24 @@ from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Estimate
 from typedrag.experiments import held_out, results
-from typedrag.experiments.formats import format_estimate
-from typedrag.experiments.held_out import RIGHT, TRUTH, Pair, Verdict, estimate_difference, held_out_test, pair_values
+from typedrag.experiments.formats import format_estimate, format_value
+from typedrag.experiments.held_out import (
+    RIGHT,
+    TRUTH,
+    Pair,
+    Verdict,
+    estimate_difference,
+    fewest_questions,
+    held_out_test,
+    pair_values,
+)
 from typedrag.experiments.labels import GradedDifference, Grades, graded_differences
 from typedrag.experiments.results import METRIC, QuestionResult, Run, Tally, higher_is_better, value_of_failure
+from typedrag.metrics.objective import TRUTHFULNESS
 
 By = Literal["type", "subset"]
 COSTS = tuple(f"cost/{name}" for name in results.COSTS)
+TOKENS = "cost/tokens"
 
 FINGERPRINT = "dataset fingerprint"
 NOT_IN_BOTH, NO_ANSWER, JUDGE_FAILED, NOT_MEASURABLE = _REASONS = (
@@ -82,6 +93,46 @@ class RunComparison:
     tallies: Mapping[str, Tally] = field(default_factory=dict)
     warnings: tuple[str, ...] = field(default=())
     graded: tuple[GradedDifference, ...] = field(default=())
+
+    def headlines(self, run: str) -> list[Difference]:
+        """A run's differences over all questions, one of each metric, truthfulness first; without costs."""
+        by_metric: dict[str, Difference] = {}
+        for d in self.differences:
+            if d.run == run and d.stratum == ALL and d.difference and not d.measure.startswith("cost/"):
+                by_metric.setdefault(d.measure.partition("/")[0], d)
+        return sorted(by_metric.values(), key=lambda d: d.measure != TRUTH)
+
+    def sentence(self, run: str) -> str:
+        """A run against the baseline in words: by truthfulness, if that was measured, by what else differs beyond
+        chance, and in tokens."""
+        lead, *others = self.headlines(run) or (None,)
+        clauses = []
+        if lead and lead.difference:
+            of_truth, interval, value = lead.measure == TRUTH, lead.difference.interval, lead.difference.value
+            better, worse = ("more truthful", "less truthful") if of_truth else ("better", "worse")
+            degree = {"better": better, "worse": worse, "": f"no {better}"}[lead.verdict]
+            if not lead.verdict and value and (value > 0) == lead.more_is_better:
+                degree = f"not clearly {better}"
+            elif not lead.verdict and of_truth and lead.is_lower:
+                degree = f"perhaps {worse}"
+            by = "" if of_truth else f" by {short_name(lead.measure)}"
+            shown = format_estimate(lead.difference, signed=True) if interval else format_value(value, signed=True)
+            than = f"than {self.baseline}{by} ({shown}, {lead.n} question{'s' * (lead.n != 1)})"
+            if lead.verdict == "" and lead.n < fewest_questions():
+                return f"Too few questions to tell if {run} is {better} {than}"
+            clauses.append(f"is {degree} {than}")
+        for verdict in ("better", "worse"):
+            if names := [short_name(d.measure) for d in others if d.verdict == verdict]:
+                clauses.append(f"is {verdict} by {' and '.join(names)}")
+        tokens = next((d for d in self.differences if (d.run, d.stratum, d.measure) == (run, ALL, TOKENS)), None)
+        if tokens and tokens.difference:
+            more, size = tokens.difference.value > 0, f"{abs(tokens.difference.value):,.0f}"
+            clauses.append(
+                f"takes {size} {'more' if more else 'fewer'} tokens an answer" if tokens.verdict
+                else "does not clearly differ in tokens"
+            )  # fmt: skip
+        joined = f"{', '.join(clauses[:-1])} and {clauses[-1]}" if len(clauses) > 1 else "".join(clauses)
+        return f"{run} {joined or f'has no value to compare with {self.baseline}'}"
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as JSON values."""
@@ -171,6 +222,17 @@ def disagreements(baseline: Run, run: Run, labels: tuple[str, str], seed: int = 
                 gained = {m: v.difference for m, v in judged.items() if v.difference}
                 conflicts.append(Disagreement(named[1], named[0], gained, truth, lost.difference))
     return conflicts
+
+
+def short_name(measure: str) -> str:
+    """A measure as it is shown where each metric has one: by the metric's name, if it is its score or called like it.
+
+    Example:
+        >>> [short_name(m) for m in ("linkage/score", "truthfulness/truthfulness", "linkage/mrr")]
+        ['linkage', 'truthfulness', 'linkage/mrr']
+    """
+    metric, _, name = measure.partition("/")
+    return metric if name in (metric, "score") else measure
 
 
 def run_labels(runs: Sequence[Run]) -> list[str]:
@@ -268,7 +330,10 @@ def _choose_measures(runs: Sequence[Run], baseline: int, names: Sequence[str] | 
         named = [f"{metric}/{metric}", *(known if len(known) == 1 else ())]
         primary = next((m for m in named if m in known and higher_is_better(m)), f"{metric}/score")
         of_metric[metric] = list(dict.fromkeys((primary, *known)))
-    shared = [*(m for known in of_metric.values() for m in known), *COSTS]
+    shared = sorted(
+        [m for known in of_metric.values() for m in known], key=lambda m: not m.startswith(f"{TRUTHFULNESS}/")
+    )
+    shared += COSTS
     chosen: dict[str, None] = dict.fromkeys(() if names else shared)
     for name in names or ():
         matching = [m for m in shared if m == name or m.startswith(f"{name}/")]

@@ -191,7 +191,7 @@ def read_yaml(file: Path, hint: str = "Name another file", above: tuple[Path, ..
     except OSError as error:
         raise InputError(f"{file} cannot be read ({error.strerror})", hint) from None
     except ValueError as error:
-        raise InputError(f"{file} is not YAML that can be read: {error}", "Mend the file") from None
+        raise InputError(f"{file} is not YAML that can be read: {error}", "Correct the file") from None
     if not isinstance(values, dict):
         raise InputError(f"{file} holds no settings", "Write NAME: VALUE lines")
     base = values.pop("extends", None)
@@ -203,7 +203,7 @@ def read_yaml(file: Path, hint: str = "Name another file", above: tuple[Path, ..
     if other.resolve() in {f.resolve() for f in (*above, file)}:
         chain = " extends ".join(map(str, (*above, file, other)))
         raise InputError(f"{chain}: these files extend one another", "Take extends out of one of them")
-    return merge_settings(read_yaml(other, f"Mend what {file} extends", (*above, file)), values)
+    return merge_settings(read_yaml(other, f"Correct the file that {file} extends", (*above, file)), values)
 
 
 def merge_settings(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

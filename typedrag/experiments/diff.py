@@ -172,12 +172,12 @@ def word_diff(before: str, after: str) -> tuple[TextSpan, ...]:
 
     spaced = [re.findall(r"\s*\S+\s*", text) for text in (before, after)]
     had, has = ([word.strip() for word in words] for words in spaced)
-    anew = changed(before, after)
+    differing = changed(before, after)
     if len(had) * len(has) > _MOST_PAIRS:
-        return tuple(anew)
+        return tuple(differing)
     matcher = SequenceMatcher(None, had, has, autojunk=False)
     if had != has and matcher.ratio() < _ALIKE:
-        return tuple(anew)
+        return tuple(differing)
     pieces: list[TextSpan] = []
     for kind, i, j, k, n in matcher.get_opcodes():
         removed, added = ("".join(words[m:o]) for words, (m, o) in zip(spaced, ((i, j), (k, n)), strict=True))

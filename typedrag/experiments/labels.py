@@ -67,7 +67,7 @@ class Grades:
                 raise InputError(problem, "Keep each scale in a file of its own")
             if row.grade not in (None, *(value for value, _ in SCALES[scale].values())):
                 raise InputError(
-                    f"{path}, line {number}: {row.grade:g} is no grade of scale '{scale}'", "Mend the line"
+                    f"{path}, line {number}: {row.grade:g} is no grade of scale '{scale}'", "Correct the line"
                 )
             self._keep(GradedAnswer(row.question, row.answer), row.grade)
         self.scale: Scale = scale or "antique"

@@ -20,11 +20,25 @@ from typedrag.core.errors import InputError
 from typedrag.core.question_types import SubQuestionType
 from typedrag.core.records import Estimate, Step
 from typedrag.experiments import formats
-from typedrag.experiments.compare import ALL, COSTS, Stratum, belongs, compare, conflicts_between, run_labels, strata
+from typedrag.experiments.compare import (
+    ALL,
+    COSTS,
+    Difference,
+    RunComparison,
+    Stratum,
+    belongs,
+    compare,
+    conflicts_between,
+    run_labels,
+    short_name,
+    strata,
+)
+from typedrag.experiments.held_out import TRUTH
 from typedrag.experiments.judges.pairwise import PairwiseComparison
 from typedrag.experiments.results import METRIC, JudgeTally, MetricResult, QuestionResult, Run, Tally, higher_is_better
 from typedrag.metrics.estimate import bootstrap_estimate
 from typedrag.metrics.judges.linkage import Convention, chance_measures
+from typedrag.metrics.objective import TRUTHFULNESS
 from typedrag.metrics.sub_question_coverage import Judged, Scenario, scenarios
 from typedrag.text.words import question_key
 
@@ -37,6 +51,7 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "estimate": formats.format_estimate,
     "p": formats.format_p,
     "count": formats.format_count,
+    "short_name": short_name,
     # Jinja's own groupby sorts
     "groupby_order": lambda rows, name: [(key, list(group)) for key, group in groupby(rows, attrgetter(name))],
     "percent": lambda share: formats.NONE if share is None else f"{share:.0%}",
@@ -68,11 +83,12 @@ def render_report(
     by_type, by_subset = ([ALL, *(s for s in strata(questions, [by]) if s.by == by)] for by in ("type", "subset"))
     parts = [*by_type, *by_subset[1:]]
     grids = {m: build_grid(runs, m, parts, seed) for m in (*measures, *COSTS)}
-    ranked = MRR if MRR in grids else next(iter(measures), None)
-    drawn = MPR if MPR in grids else ranked
+    ranked = next((m for m in (TRUTH, MRR, *measures) if m in grids), None)
+    drawn = next((m for m in (TRUTH, MPR, ranked) if m in grids), None)
     conflicts = {labels[i]: conflicts_between(runs[0], run) for i, run in enumerate(runs)}
     # with their names on the page, which could be shorter if fewer runs were compared
     fitting = [replace(run, name=label) for run, label in zip(runs, labels, strict=True) if not conflicts[label]]
+    comparison = compare(fitting, seed=seed) if len(fitting) > 1 else None
     differing, shared = list_settings(runs)
     script = (formats.REPORT / "report.js").read_text("utf-8")
     return formats.render_page(
@@ -99,7 +115,8 @@ def render_report(
             for part in by_type
         },
         judges=judge_tallies(runs),
-        comparison=compare(fitting, seed=seed) if len(fitting) > 1 else None,
+        comparison=comparison,
+        forest=build_forest(comparison) if comparison else None,
         conflicts={label: lines for label, lines in conflicts.items() if lines},
         details={**question_details(runs, labels), "measure": ranked},
         script=script,
@@ -137,8 +154,9 @@ def question_details(runs: Sequence[Run], labels: Sequence[str]) -> dict[str, An
 
 
 def all_measures(runs: Sequence[Run]) -> list[str]:
-    """The measures of any of the runs, costs last."""
-    return [*dict.fromkeys(m for run in runs for m in run.measures), *COSTS]
+    """The measures of any of the runs, truthfulness first and costs last."""
+    measures = dict.fromkeys(m for run in runs for m in run.measures)
+    return [*sorted(measures, key=lambda m: not m.startswith(f"{TRUTHFULNESS}/")), *COSTS]
 
 
 def sub_questions(result: MetricResult) -> list[dict[str, Any]]:
@@ -205,7 +223,7 @@ class Row(NamedTuple):
 class Grid:
     """One measure of all runs, over parts of the questions; runs with the same scorer follow each other.
 
-    `chance` is the value of a judge that draws by lot, for each column; empty if that is not known.
+    `chance` is the value of a random ranking, for each column; empty if that is not known.
     """
 
     measure: str
@@ -268,6 +286,24 @@ class BarChart:
         return 276 * min(max((value - self.bottom) / (self.top - self.bottom), 0.0), 1.0)
 
 
+@dataclass(frozen=True)
+class Forest:
+    """A forest plot: the differences of runs from the baseline by one measure of each metric, on one axis, on which
+    better is to the right."""
+
+    rows: tuple[Difference, ...]
+
+    @cached_property
+    def reach(self) -> float:
+        """The value at both ends of the axis."""
+        ends = (end for d in self.rows if (e := d.difference) for end in (e.value, *(e.interval or ())))
+        return max(map(abs, ends), default=0.0) or 1.0
+
+    def place(self, row: Difference, value: float) -> float:
+        """The place of a difference from the left, in percent."""
+        return round(50 + 47 * value / self.reach * (1 if row.more_is_better else -1), 2)
+
+
 class CoverageRow(NamedTuple):
     """The shares of a type's n sub-questions that a run's answers and passages cover, and of each combination of the
     two; without judged passages, `retrieved` is None and there are no scenarios."""
@@ -278,6 +314,13 @@ class CoverageRow(NamedTuple):
     answered: Estimate | None
     retrieved: Estimate | None
     scenarios: Mapping[Scenario, float]
+
+
+def build_forest(comparison: RunComparison) -> Forest | None:
+    """The forest plot of a comparison; None if no metric has a value."""
+    rows = [d for run in comparison.runs for d in comparison.headlines(run)]
+    measures = [*dict.fromkeys(d.measure for d in rows)]
+    return Forest(tuple(sorted(rows, key=lambda d: measures.index(d.measure)))) if rows else None
 
 
 def build_grid(runs: Sequence[Run], measure: str, parts: Sequence[Stratum], seed: int) -> Grid:
@@ -297,7 +340,7 @@ def build_grid(runs: Sequence[Run], measure: str, parts: Sequence[Stratum], seed
 
 
 def _chance_levels(runs: Sequence[Run], measure: str) -> list[tuple[QuestionResult, float]]:
-    """The questions with a rank, and what a judge that draws ranks by lot would give them on average."""
+    """The questions with a rank, and what a random ranking would give them on average."""
     by_question: dict[str, tuple[QuestionResult, float]] = {}
     for q in (q for run in runs if measure in (MRR, MPR) for q in run.questions):
         details = q.metrics[_LINKAGE].details if _LINKAGE in q.metrics else {}

@@ -28,6 +28,7 @@ COSTS: Mapping[str, Callable[[Answer], float | None]] = {
     "lm_calls": lambda answer: answer.usage.lm_calls or (None if answer.usage.uncounted else 0),
     "seconds": lambda answer: answer.seconds or None,
 }
+FEWEST = 5  # questions of a type or subset of which numbers are shown by themselves
 # the values of a wrong answer, if it is not 0 although more is better, or is known although less is
 _WORST = {"truthfulness/truthfulness": -1.0, "truthfulness/wrong": 1.0, "truthfulness/not_answered": 0.0}
 
@@ -314,10 +315,17 @@ def restore_run(contents: Contents, folder: Path) -> Run:
 @dataclass(frozen=True)
 class MetricSummary(JudgeTally):
     """Counts of the answers that a metric scored, and its measures by name: in means a question without an answer has
-    the value of a wrong one, see `value_of_failure`. `answered` are those over answered questions, if others."""
+    the value of a wrong one, see `value_of_failure`. `answered` are those over answered questions, if others. `score`
+    is the mean score, with 0 for a question without an answer; None if there is none."""
 
     measures: Mapping[str, float]
     answered: Mapping[str, float]
+    score: float | None = None
+
+    def headline(self, metric: str) -> float | None:
+        """The measure that has the metric's name, else the only one, else the score."""
+        only = [*self.measures.values()] if len(self.measures) == 1 else [self.score]
+        return self.measures.get(metric, only[0])
 
 
 @dataclass(frozen=True)
@@ -385,6 +393,7 @@ def _group(questions: Sequence[QuestionResult], metrics: Mapping[str, Metric]) -
             **vars(JudgeTally.of(results)),
             measures={**measures, **with_failures},
             answered={measure: measures[measure] for measure in with_failures},
+            score=sum(one.score for one in scored) / (len(scored) + failures) if scored else None,
         )
     return GroupSummary(
         **vars(Tally.of(q.answer for q in questions)),

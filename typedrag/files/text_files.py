@@ -197,7 +197,7 @@ def swallowed_rows_problem(cells: Sequence[str], delimiter: str, last: int) -> s
     """The problem of a row of a table that ends in line `last` and holds others; empty if it holds none.
 
     A literal quote at the beginning of a cell hides the columns and lines up to the next quote. For commas this cannot
-    be told, since texts of several lines have them too.
+    be detected, since texts of several lines have them too.
     """
     if delimiter != "\t" or not any("\n" in cell and "\t" in cell for cell in cells):
         return ""

@@ -119,7 +119,7 @@ class SchemaAdapter(JSONAdapter):
     def _prepare_response_format(
         self, lm: dspy.BaseLM, lm_kwargs: dict[str, Any], signature: type[dspy.Signature]
     ) -> None:
-        # DSPy builds the schema's model anew for each call, which takes longer than the rest of its work for a call
+        # DSPy builds the schema's model again for each call, which takes longer than the rest of its work for a call
         known = _FORMATS.get(signature) if lm.supports_response_schema else None
         if known is not None:
             lm_kwargs["response_format"] = known

@@ -286,15 +286,15 @@ class Caller(NoDeepcopy):
     def _as_text(self, request: Request) -> Request:
         """The request without tokens of chat templates in its texts, which strangers may have written."""
 
-        def mend(parts: Iterable[Any]) -> tuple[Any, ...]:
+        def safe_parts(parts: Iterable[Any]) -> tuple[Any, ...]:
             return tuple(
                 replace(p, text=break_tokens(p.text, self._control)) if isinstance(p, TextPart) else p for p in parts
             )
 
         system = request.system
         if system is not None:
-            system = break_tokens(system, self._control) if isinstance(system, str) else mend(system)
-        messages = tuple(replace(message, parts=mend(message.parts)) for message in request.messages)
+            system = break_tokens(system, self._control) if isinstance(system, str) else safe_parts(system)
+        messages = tuple(replace(message, parts=safe_parts(message.parts)) for message in request.messages)
         return replace(request, system=system, messages=messages)
 
 

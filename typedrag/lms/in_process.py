@@ -53,7 +53,7 @@ _SAMPLING = ("temperature", "top_p", "top_k", "seed", "frequency_penalty", "pres
 class Endpoint(NamedTuple):
     """An OpenAI-compatible server in this process, with as many `slots` as requests that it decodes together.
 
-    It takes a control token in a text for the token itself, and cannot be told otherwise.
+    It takes a control token in a text for the token itself, and has no option against it.
     """
 
     api_base: str

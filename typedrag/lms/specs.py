@@ -70,7 +70,7 @@ def split_address(spec: str) -> tuple[str, str]:
 
 
 def model_files(spec: str) -> dict[str, str]:
-    """The digests of the folders and files that a model's spec names: one may be trained anew in its place."""
+    """The digests of the folders and files that a model's spec names: another may be trained in its place."""
     kind, _, rest = spec.partition(":")
     names = re.split(r"\+[\w.-]+=", rest) if kind else []
     there = {name: path for name in names if name and (path := Path(name).expanduser()).exists()}

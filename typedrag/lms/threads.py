@@ -41,7 +41,7 @@ class _Task:
 
 
 async def run_in_thread(function: Callable[[], T]) -> T:
-    """The result of a function, run in a thread that carries the context while the event loop goes on.
+    """The result of a function, run in a thread that carries the context while the event loop continues.
 
     Where the task is cancelled, calls of `await_call` end, and the function at its next `stop_if_cancelled`.
     """

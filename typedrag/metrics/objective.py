@@ -93,7 +93,7 @@ class Objective:
         )
 
     def measurable(self, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
-        """The examples that at least one of the metrics can measure, as far as can be told without a prediction."""
+        """The examples that at least one of the metrics can measure, as far as is known without a prediction."""
         return [e for e in examples if not all(missing_input(metric, e) for metric, _ in self.metrics)]
 
 
@@ -138,7 +138,7 @@ def _check(weights: Mapping[str, float | None], named: int) -> None:
 
 
 def measurable_ids(metrics: Iterable[Metric], examples: Iterable[dspy.Example]) -> dict[str, frozenset[str]]:
-    """The ids of the examples that each metric can measure, as far as can be told without a prediction."""
+    """The ids of the examples that each metric can measure, as far as is known without a prediction."""
     examples = list(examples)
     return {m.name: frozenset(str(e.id) for e in examples if not missing_input(m, e)) for m in metrics}
 

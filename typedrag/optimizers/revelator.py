@@ -87,7 +87,7 @@ class TrainingSettings(BaseModel):
     max_tokens: PositiveInt = 2048
     """The most tokens of a row; longer rows are left out."""
     checkpoint_every: PositiveInt = 500
-    """Steps between checkpoints, from which a killed training goes on; at most a tenth of all steps."""
+    """Steps between checkpoints, from which a killed training resumes; at most a tenth of all steps."""
     gradient_checkpointing: bool = False
     """Saves memory, costs time."""
     merge: bool = True

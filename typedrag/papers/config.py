@@ -144,7 +144,7 @@ class TableConfig(BaseModel):
     rows: Annotated[tuple[Row, ...], Field(min_length=1), _DISTINCT]
     """The rows."""
     plain_judge: bool = False
-    """Whether the judge of win rates is told no more than in its paper, and calls no tie."""
+    """Whether the judge of win rates gets no more than in its paper, and calls no tie."""
     ranking: bool = False
     """Whether a last column ranks the others by their values, the greatest first."""
     differs: tuple[str, ...] = ()

@@ -35,7 +35,7 @@ from typedrag.runs import Listener, Progress, ignore_progress, is_run
 from typedrag.text.words import question_key, split_words
 
 WIN_RATE, ROUTE, SECONDS, CUTOFF = "win-rate", "route/accuracy", "seconds", 10
-_RESAMPLES = 300  # of measures over all answers, each of which is computed anew from all of them
+_RESAMPLES = 300  # of measures over all answers, each of which is computed from all of them
 
 
 @dataclass(frozen=True)

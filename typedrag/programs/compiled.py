@@ -45,7 +45,7 @@ class CompiledAbout:
     Attributes:
         metric: What it was compiled against, such as `linkage=1,coverage=0.5`.
         metric_options: By metric, its options that are not the default.
-        optimizer: The name of the teleprompter.
+        optimizer: The name of the optimizer.
         optimizer_options: Its options, as JSON values.
         budget: `light`, `medium` or `heavy`.
         modules: The modules that were compiled; empty for all.
@@ -189,14 +189,14 @@ def save_compiled(
         raise InputError(f"'{name}' is no program that can be loaded again", "Save a program that build_program made")
     if any("forward" in vars(module) for _, module in program.named_sub_modules(dspy.Module)):
         raise InputError(
-            f"program '{name}' cannot be saved: its teleprompter has put its own forward in the place of the program's",
+            f"program '{name}' cannot be saved: its optimizer has put its own forward in the place of the program's",
             "Use one that changes instructions or demonstrations",
         )
     fresh, held = signature_fields(build_without_index(name, program.options)), signature_fields(program)
     for predictor in sorted(fresh.keys() | held.keys()):
         if fresh.get(predictor) != held.get(predictor):
             raise InputError(
-                f"program '{name}' cannot be saved: one built anew has not the same predictor '{predictor}'",
+                f"program '{name}' cannot be saved: a newly built one lacks the predictor '{predictor}'",
                 "Change what its signatures say, not their fields or its predictors",
             )
     compiled = Compiled(

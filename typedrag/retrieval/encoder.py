@@ -1,5 +1,6 @@
 """Embeddings of queries and passages: by a sentence-transformers model with the prompts that it needs, or by an API."""
 
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from typedrag.core.records import Passage
 from typedrag.core.redaction import make_redactor
 from typedrag.core.registry import NoDeepcopy
 from typedrag.retrieval.local_models import LocalModel, loading, locate_model
+from typedrag.text.words import NORMAL_FORM, normal_form
 
 E5_PROMPTS = ("query: ", "passage: ")
 """The prompts of E5's training (Wang et al. 2022, section 3.2); most E5 models do not name them in their files."""
@@ -29,6 +31,8 @@ Embeddings = NDArray[np.float32]  # [texts, dimensions]
 class Encoder(NoDeepcopy):
     """A sentence-transformers model. Safe to use from many threads, which take turns.
 
+    Texts are embedded in their normal form, unless it is for an index whose embeddings are not: `normal_form` says.
+
     Args:
         name: A model that `typedrag models` knows, a folder, or a name on the Hugging Face hub.
         query_prompt: Put before each query; by default the prompt of the model's own configuration, else
@@ -41,7 +45,7 @@ class Encoder(NoDeepcopy):
     def __init__(
         self, name: str, *, query_prompt: str | None = None, passage_prompt: str | None = None, fetch: bool = True
     ) -> None:
-        self.name = name
+        self.name, self.normal_form = name, NORMAL_FORM
         place = locate_model(name)
         hint = "Check the name and the network, or give a folder"
         if not fetch:
@@ -67,7 +71,16 @@ class Encoder(NoDeepcopy):
         """The embeddings of passages with their titles, in their order; of long passages, of the beginning."""
         return self._encode("encode_document", [p.titled for p in passages], self.passage_prompt)
 
+    def count_cut(self, passages: Sequence[Passage]) -> int:
+        """The number of passages that have more tokens than the model reads, so that only the beginning is embedded."""
+        with self._model as model:
+            most = model.max_seq_length or math.inf
+            texts = [text for p in passages if len(text := self.passage_prompt + p.titled) > most - 2]
+            tokens = model.tokenizer(texts, truncation=False, verbose=False)["input_ids"] if texts else []
+        return sum(len(row) > most for row in tokens)
+
     def _encode(self, method: str, texts: list[str], prompt: str) -> Embeddings:
+        texts = list(map(normal_form, texts)) if self.normal_form else texts
         try:
             with self._model as model:
                 encode = getattr(model, method)
@@ -97,7 +110,7 @@ class APIEncoder(Encoder):
             )
         import dspy
 
-        self.name = name
+        self.name, self.normal_form = name, NORMAL_FORM
         self.query_prompt, self.passage_prompt = query_prompt or "", passage_prompt or ""
         self.normalised = True
         model = name.removeprefix(API)
@@ -114,7 +127,12 @@ class APIEncoder(Encoder):
             **own,
         )
 
+    def count_cut(self, passages: Sequence[Passage]) -> int:
+        """Zero, as nobody but the API knows."""
+        return 0
+
     def _encode(self, method: str, texts: list[str], prompt: str) -> Embeddings:
+        texts = list(map(normal_form, texts)) if self.normal_form else texts
         try:
             rows = self._embed([prompt + text for text in texts])
         except Exception as error:  # LiteLLM raises errors of many kinds, which may hold a part of the key

@@ -10,9 +10,9 @@ All candidates are encoded at the same time, each with the question but without 
 one another is up to the decoder, which sees one state for each of them. The output head has no
 weights of its own: it compares the decoder's state with those of the candidates (eq. 7).
 
-The paper has a docid token for each place in the pool, and its authors' decoder begins with a token and goes on with
+The paper has a docid token for each place in the pool, and its authors' decoder begins with a token and continues with
 the states of the chosen passages, which it then attends to no more: the setting `docids`. Without it, all candidates
-have the same docid token, and the decoder begins with the question's state and goes on with that state and a learned
+have the same docid token, and the decoder begins with the question's state and continues with that state and a learned
 part of the last chosen passage. So the order and number of candidates do not matter, and an untrained sentence encoder
 ranks by cosine.
 

@@ -93,7 +93,7 @@ def load_list_ranker(folder: Path) -> ListRanker:
         settings = ListRankerSettings.model_validate(values["settings"])
     except (ValueError, KeyError, TypeError, ValidationError) as error:
         reason = " ".join(str(error).split())
-        raise InputError(f"{folder / SETTINGS} cannot be used: {reason}", "Train it anew") from None
+        raise InputError(f"{folder / SETTINGS} cannot be used: {reason}", "Train it again") from None
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     model = _network(_untrained(config), config, settings)
     model.load_state_dict(load_file(folder / WEIGHTS))

@@ -226,7 +226,7 @@ class MilvusRetriever(NoDeepcopy):
         self.place, self.manifest, self._index = index.place, manifest, index
         if not (manifest.encoder if dense else manifest.bm25):
             part = "dense" if dense else "BM25"
-            raise RetrievalError(f"{self.place} has no {part} part", "Search the other, or build it anew with both")
+            raise RetrievalError(f"{self.place} has no {part} part", "Search the other, or rebuild it with both")
         self.encoder = manifest.encoder.encoder() if manifest.encoder and dense else None
         if self.encoder:
             index.check_encoder(manifest, self.encoder)
@@ -313,7 +313,7 @@ def build_milvus(
     finished, begun = builds.finished, builds.building
     if (begun or finished) and not (force or resume):
         problem = f"a build of {place} was begun and not finished" if begun else f"index {place} is there already"
-        raise InputError(problem, "Continue it, or bring it up to date, with --resume, or begin anew: --force")
+        raise InputError(problem, "Continue it, or bring it up to date, with --resume, or start again: --force")
     base = None if force else begun or finished
     first = next(parts)
     if language is None:
@@ -325,7 +325,7 @@ def build_milvus(
     manifest = MilvusManifest(collection=collection, sources=names, encoder=embeddings, **settings)
     before, now = (base or manifest).settings, manifest.settings
     if changes := [f"{key} {before[key]!r}, now {now[key]!r}" for key in now if before[key] != now[key]]:
-        hint = "Name the same, or build anew with --force"
+        hint = "Name the same, or rebuild with --force"
         raise InputError(f"{place} was begun with other settings: {', '.join(changes)}", hint)
     if begun and base:
         index.create(begun)  # unless the build was killed before
@@ -349,7 +349,7 @@ def build_milvus(
     index.ask(lambda: index.client.flush(manifest.collection))
     [counted] = index.query(manifest, ["count(*)"], filter="")
     if (rows := counted["count(*)"]) != done:
-        raise InputError(f"the build of {place} holds {rows:,} passages, its sources {done:,}", "Begin anew: --force")
+        raise InputError(f"the build of {place} holds {rows:,} passages, its sources {done:,}", "Start again: --force")
     built = {"fingerprint": digest.hexdigest(), "passages": done, "seconds": round(time.monotonic() - started, 3)}
     manifest = manifest.model_copy(update={**built, "built_at": datetime.now(UTC).isoformat(timespec="seconds")})
     # programs that have the former collection open search it until the next build, which deletes it

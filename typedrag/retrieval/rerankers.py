@@ -19,6 +19,7 @@ from typedrag.files.text_files import hash_files
 from typedrag.retrieval.encoder import default_prompts
 from typedrag.retrieval.local_models import LocalModel, accelerator, loading, local_model, locate_model
 from typedrag.retrieval.protocols import Reranker
+from typedrag.text.words import normal_form
 
 RERANKERS = SpecGrammar(
     "reranker",
@@ -134,7 +135,7 @@ class ModelReranker(NoDeepcopy):
         if not passages:
             return []
         with self._in_turn:
-            scores = self._score(query, [p.titled for p in passages])
+            scores = self._score(normal_form(query), [normal_form(p.titled) for p in passages])
         scored = [replace(p, score=float(s)) for p, s in zip(passages, scores, strict=True)]
         return sorted(scored, key=lambda p: -p.score)[:k]
 
@@ -187,7 +188,7 @@ class CrossEncoderReranker(ModelReranker):
         """The probability that each passage is relevant: the sigmoid of its score, whatever the model's files name."""
         from torch.nn import Sigmoid
 
-        pairs = [(query, p.titled) for p in passages]
+        pairs = [(normal_form(query), normal_form(p.titled)) for p in passages]
         with self._in_turn:
             return [float(p) for p in self._model.predict(pairs, activation_fn=Sigmoid(), show_progress_bar=False)]
 
@@ -284,7 +285,8 @@ class LiT5Reranker(_T5Reranker):
         with self._in_turn:
             for start in windows(len(ranked), self.window, self.step) if len(ranked) > 1 else ():
                 held = ranked[start : start + self.window]
-                ranked[start : start + self.window] = [held[n] for n in self._order(query, [p.titled for p in held])]
+                texts = [normal_form(p.titled) for p in held]
+                ranked[start : start + self.window] = [held[n] for n in self._order(normal_form(query), texts)]
         return [replace(p, score=1 / place) for place, p in enumerate(ranked[:k], 1)]
 
     def _order(self, query: str, texts: Sequence[str]) -> list[int]:

@@ -187,8 +187,8 @@ class RunFolder:
             identity: The settings that results depend on, as JSON values.
             kind: The kind of run, such as `evaluation`.
             resume: Go on with a run that is there. It must be of the same kind and identity.
-            items: The items to work on by id, as JSON values. A run that goes on may get more, after those it had.
-            additions: The settings that a run may get when it goes on.
+            items: The items to work on by id, as JSON values. A resumed run may get more, after those it had.
+            additions: The settings that a run may get when it resumes.
             notes: Other facts, such as versions; those of its beginning are kept.
             redact: See `Store`, as of `durable`.
         """

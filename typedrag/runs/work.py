@@ -140,7 +140,7 @@ def ignore_progress(progress: Progress) -> None:
 class FailureTracker:
     """Failures that are deferred until it is known whether an item or the LM caused them.
 
-    If the LM goes on to answer other items, each is kept as its item's failure. If the LM fails at one item after the
+    If the LM still answers other items, each is kept as its item's failure. If the LM fails at one item after the
     other, the LM is at fault, and the items are left to be tried again.
 
     Example:
@@ -199,7 +199,7 @@ def work(
 
     The first step of an item comes before its others, which need its value. Further steps come before new items, so
     that few items are half done when the run stops. A step that raises a `NotMeasurable` is skipped; an `InputError`, a
-    `StepFailed` or a `CallFailed` is its failure, the last only if the LM goes on to answer others. If the LM fails at
+    `StepFailed` or a `CallFailed` is its failure, the last only if the LM still answers others. If the LM fails at
     one item after the other, its `LMUnavailable` is raised, and these items are left to be tried again. Any other error
     of a step, or a signal's, is raised once what was under way is kept. Threads carry the caller's context.
 

@@ -1,6 +1,7 @@
 """Limits on what a client may ask at once, in a minute and in a day.
 
-A client is a key's holder or, without keys, an address. Each process counts by itself, and begins anew when it starts.
+A client is a key's holder or, without keys, an address. Each process counts by itself, from zero
+when it starts.
 """
 
 from __future__ import annotations

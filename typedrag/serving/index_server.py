@@ -102,7 +102,7 @@ def _tuned(retriever: IndexRetriever, bm25: BM25Settings) -> IndexRetriever:
         return retriever
     other = BM25Retriever(sparse.index, **settings)
     if other.manifest.fingerprint != sparse.manifest.fingerprint:
-        raise RetrievalError(f"index {sparse.index} has changed since it was opened", "Open it anew")
+        raise RetrievalError(f"index {sparse.index} has changed since it was opened", "Open it again")
     if isinstance(retriever, HybridRetriever):
         return HybridRetriever(other, retriever.dense, weight=retriever.weight)
     return other

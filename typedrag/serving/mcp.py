@@ -35,7 +35,7 @@ INSTRUCTIONS = (
 )
 _MOST_PASSAGES = 50
 _LOOKS_ONLY = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-_TELL_SECONDS = 8.0  # after which a client that waits is told again: many give up after 60 seconds of silence
+_TELL_SECONDS = 8.0  # after which a waiting client gets another message: many give up after 60 seconds of silence
 
 
 class Passage(BaseModel):
@@ -193,7 +193,7 @@ def describe(event: Event) -> str:
 
 @asynccontextmanager
 async def _telling(context: Context) -> AsyncIterator[Callable[[str], Awaitable[None]]]:
-    """Yield a function that tells a client what is done for it; within, what is done still is told every few seconds.
+    """Yield a function that tells a client what is done for it; within, the client is reminded every few seconds.
 
     Errors become ones that the client may see.
     """

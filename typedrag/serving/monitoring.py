@@ -64,7 +64,7 @@ class Metrics:
         self._tokens = counter("lm_tokens", "Tokens that LMs read and wrote.", ["program", "direction"])
         self._dollars = counter("lm_dollars", "Price of the LM calls whose price is known.", ["program"])
         self._unpriced = counter("lm_calls_unpriced", "LM calls whose price is not known.", ["program"])
-        self.reloads = counter("reloads", "Programs that were to be opened anew.", ["program", "outcome"])
+        self.reloads = counter("reloads", "Attempts to reload a program.", ["program", "outcome"])
         self.running = gauge("running", "Questions that are being answered, and searches.")
         self.waiting = gauge("waiting", "Questions and searches that wait for their turn.")
         self.breaker_open = gauge("breaker_open", "Processes that have found the LM or the index out of order.")

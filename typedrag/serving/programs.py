@@ -145,13 +145,13 @@ def _mlflow() -> ModuleType:
 logger = logging.getLogger(__name__)
 
 EXAMPLE = "Why does bread rise?"  # that a reloaded program is tried on
-_UNREACHABLE = "The registry, the LM or the index cannot be used now; this one goes on."
-_REFUSED = "The new one was refused, since it {}; this one goes on."
+_UNREACHABLE = "The registry, the LM or the index cannot be used now; this one stays."
+_REFUSED = "The new one was refused, since it {}; this one stays."
 
 
 def freeze_loaded() -> None:
     """Leave what is loaded out of later garbage collections: a full one takes 250 ms with DSPy and torch, in which no
-    request goes on. What was frozen before, such as an older program, is collected first."""
+    request continues. What was frozen before, such as an older program, is collected first."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()
@@ -230,7 +230,7 @@ class Reloader:
             self._service.swap(loaded)
             freeze_loaded()
             self._service.metrics.reloads.labels(name, "swapped").inc()
-            logger.warning("program %s is served anew%s", name, f", version {version}" if version else "")
+            logger.warning("program %s was reloaded%s", name, f", version {version}" if version else "")
 
     async def _try(self, loaded: LoadedProgram) -> None:
         settings = self._service.settings
@@ -247,5 +247,5 @@ class Reloader:
             self._refused[name] = version
         self._service.metrics.reloads.labels(name, outcome).inc()
         if self._service.reload_errors.get(name) != message:  # logged once, not at every check
-            logger.error("program %s is not served anew (%s): %s", name, outcome, first_line(error))
+            logger.error("program %s was not reloaded (%s): %s", name, outcome, first_line(error))
         self._service.reload_errors[name] = message

@@ -1,4 +1,4 @@
-"""Runs a server, in this process or by several, until it is told to stop."""
+"""Runs a server, in this process or by several, until it is stopped."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def http_options(settings: HTTPLimits, host: str = "") -> dict[str, Any]:
 
 
 def open_app(specs: Sequence[ProgramSpec], settings: Settings) -> FastAPI:
-    """Open programs, and the application that serves them. SIGHUP opens them all anew."""
+    """Open programs, and the application that serves them. SIGHUP reloads them all."""
     service = Service([spec.open() for spec in specs], settings, open_tracing(settings))
 
     def start() -> None:
@@ -127,7 +127,7 @@ def serve(
         host: Address to listen at.
         port: 0 takes any that is free.
         workers: Processes that serve.
-        report: Is told where it listens.
+        report: Called with the address where it listens.
         prepare: Is called first in each of several workers.
     """
     report(check_bind_address(host, settings))
@@ -211,7 +211,7 @@ class _Supervisor(Multiprocess):
         super().handle_term()
 
     def handle_hup(self) -> None:
-        """Let each worker open its programs anew, instead of starting others."""
+        """Let each worker reload its programs, instead of starting others."""
         for process in self.processes:
             if process.pid and process.process.is_alive():
                 os.kill(process.pid, signal.SIGHUP)

@@ -2,7 +2,6 @@
 
 import re
 import string
-import unicodedata
 from bisect import bisect_left, bisect_right
 from functools import lru_cache
 from itertools import accumulate, pairwise
@@ -10,7 +9,7 @@ from typing import NamedTuple
 
 from typedrag.retrieval.rerankers import cosines
 from typedrag.text.sentences import sentences
-from typedrag.text.words import content_words
+from typedrag.text.words import content_words, normal_form
 
 
 class Evidence(NamedTuple):
@@ -166,7 +165,7 @@ def locate_fragment(text: str, fragment: str, nearly: float = NEARLY) -> Locatio
 
 
 def _normalize(text: str) -> str:
-    return unicodedata.normalize("NFKC", text).casefold().translate(_SAME)
+    return normal_form(text).casefold().translate(_SAME)
 
 
 def _location(begins: list[int], start: int, end: int, similarity: float) -> Location:

@@ -74,15 +74,31 @@ def beginning(text: str, most: int) -> str:
     return begun if begun == line else f"{begun} …"
 
 
+NORMAL_FORM = "NFKC"
+"""The name of the normal form, as the manifest of an index records it."""
+_IGNORED = regex.compile(r"[\u00ad\u034f\u180e\u200b\u200d\u2060-\u2064\ufeff]|(?<!\p{Arabic})\u200c")
+"""Soft hyphens and characters without width. Persian's non-joiner stays: it stands between the parts of a word."""
+
+
+def normal_form(text: str) -> str:
+    """The text in the form in which texts are searched and compared, however their characters were typed.
+
+    Example:
+        >>> normal_form("of\ufb01ce Zu\u0308rich \uff21\uff22 soft\u00adware")
+        'office Zürich AB software'
+    """
+    return text if text.isascii() else _IGNORED.sub("", unicodedata.normalize("NFKC", text), concurrent=False)
+
+
 def split_words(text: str) -> list[str]:
-    """The words of a text in any script, in lower case and composed, in order.
+    """The words of a text in any script, in lower case and normal form, in order.
 
     Example:
         >>> split_words("Rachael's 1651-1674"), split_words("हिन्दी भाषा"), split_words("東京 2")
         (['rachael', 's', '1651', '1674'], ['हिन्दी', 'भाषा'], ['東', '京', '2'])
     """
     # regex lets other threads run while it searches a short text, and waiting for them takes longer than the search
-    return _WORD.findall(unicodedata.normalize("NFC", text.lower()), concurrent=False)
+    return _WORD.findall(normal_form(text).lower(), concurrent=False)
 
 
 def folded(text: str) -> str:
@@ -97,7 +113,7 @@ def question_key(question: str) -> str:
         >>> question_key("Why  is the sky blue?") == question_key("why is the sky Blue ")
         True
     """
-    return folded(unicodedata.normalize("NFKC", question)).strip(" ?.!¿¡؟。") or question
+    return folded(normal_form(question)).strip(" ?.!¿¡؟。") or question
 
 
 @lru_cache(1024)  # the passages of an index are read again and again

@@ -94,7 +94,11 @@ metrics: {linkage: {options: {draws: 4}}}
     ("base", "text", "said"),
     [
         ("above.yaml", "", "extends above.yaml: these files extend one another. Take extends out of one of them"),
-        ("absent.yaml", "", "absent.yaml cannot be read (No such file or directory). Mend what above.yaml extends"),
+        (
+            "absent.yaml",
+            "",
+            "(No such file or directory). Correct the file that above.yaml extends",
+        ),
         ("[a, b]", "", "above.yaml: extends names no file. Write extends: FILE.yaml"),
         ("config.yaml", "programs: {third: {options: {}}}", "there is no 'third'. There are: direct, published"),
     ],

@@ -58,7 +58,7 @@ def test_a_report_is_made_of_what_metrics_say(measured):
     runs = [run(name, replace(question(0), metrics=measured)) for name in ("rag", "typed_rag")]
     page = render_report(runs)
     assert 'id="coverage"' in page
-    assert "ranks drawn by lot" in page
+    assert "random ranking" in page
     assert ">0.750<" in page  # the chance level among two references: (1 + 1/2) / 2
 
 

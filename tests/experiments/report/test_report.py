@@ -10,9 +10,10 @@ from bs4 import BeautifulSoup, Tag
 from tests.experiments.runs import HOSTILE, SUBSETS, TYPES, check_page, full_run, question, run
 from typedrag.core.errors import InputError
 from typedrag.core.records import Estimate
+from typedrag.experiments.compare import ALL, Difference
 from typedrag.experiments.judges.pairwise import ComparedAnswers, PairwiseComparison
-from typedrag.experiments.report import BarChart, build_coverage, render_report, write_report
-from typedrag.experiments.results import MetricResult, QuestionResult
+from typedrag.experiments.report import BarChart, Forest, build_coverage, render_report, write_report
+from typedrag.experiments.results import MetricResult, QuestionResult, Run
 from typedrag.metrics.judges.preference import Verdicts
 
 RUNS = ("rag", "typed_rag", "direct_lm")
@@ -59,6 +60,43 @@ def test_texts_of_strangers_stay_texts(page):
     assert HOSTILE in [cell.get_text() for cell in page.select("td.setting")]
 
 
+def test_it_opens_with_a_sentence_a_pair_and_a_forest_plot_and_ends_with_the_settings(page):
+    sections = [section["id"] for section in page.find_all("section")]
+    assert (sections[:2], sections[-2:]) == (["summary", "answers"], ["questions", "runs"])
+    [sentence] = (p.get_text() for p in page.select("#summary .sentence"))
+    assert sentence.startswith("typed_rag is better than rag by linkage (+0.") and sentence.endswith(" in tokens.")
+    plotted = rows(page, "Difference from rag by one measure of each metric, with its 95 % interval")[1:]
+    assert [row[0] for row in plotted] == ["linkage", "coverage"]
+    assert plotted[0][-1].endswith("better")
+    assert page.select_one("#runs > details:not([open])")
+    assert "direct_lm is unfinished: 12 of 24" in page.header.get_text()
+
+
+def test_truthfulness_leads_where_it_was_measured():
+    def with_truth(name: str, value: float) -> Run:
+        measured = full_run(name, 24)
+        truth = {"truthfulness": MetricResult((value + 1) / 2, measures={"truthfulness": value, "right": value})}
+        return replace(measured, questions=tuple(replace(q, metrics=q.metrics | truth) for q in measured.questions))
+
+    page = BeautifulSoup(render_report([with_truth("rag", 1.0), with_truth("typed_rag", 0.0)]), "html.parser")
+    assert page.select_one(".sentence").get_text().startswith("typed_rag is less truthful than rag (-1.000 [")
+    assert page.select_one(".forest tbody th").get_text() == "truthfulness"
+    assert page.select_one("#types h2").get_text() == "truthfulness/truthfulness by question type"
+    assert json.loads(page.find("script", id="data").string)["measure"] == "truthfulness/truthfulness"
+
+
+def test_in_a_forest_plot_better_is_to_the_right():
+    def difference(value: float, more_is_better: bool) -> Difference:
+        e = Estimate(value, value - 0.1, value + 0.1, 20)
+        return Difference(
+            n=20, difference=e, more_is_better=more_is_better, measure="m/score", run="r", stratum=ALL, left_out={}
+        )
+
+    forest = Forest((up := difference(0.4, True), down := difference(-0.2, False)))
+    assert forest.reach == 0.5
+    assert [forest.place(up, 0.4), forest.place(up, 0.0), forest.place(down, -0.2)] == [87.6, 50.0, 68.8]
+
+
 def test_settings_and_n_of_each_run(page):
     found = {name: cells for name, *cells in rows(page, "What differs between the runs")}
     assert found["questions done"] == ["24 of 24", "24 of 24", "12 of 24 unfinished"]
@@ -71,7 +109,7 @@ def test_the_table_by_subset_has_rows_by_scorer_and_the_chance_level(page):
     head, *body = rows(page, "linkage/mrr by subset")
     assert head == ["run", "all", *SUBSETS]
     assert [row[0] for row in body] == [
-        "scorer embedded", "rag", "typed_rag", "scorer gpt", "direct_lm", "ranks drawn by lot"
+        "scorer embedded", "rag", "typed_rag", "scorer gpt", "direct_lm", "random ranking"
     ]  # fmt: skip
     assert re.fullmatch(r"0\.\d{3} \[0\.\d{3}, [01]\.\d{3}\] n \d+", body[1][1])
     assert body[-1][1:] == ["0.521"] * 4
@@ -125,8 +163,8 @@ def test_the_win_rate_matrix_and_the_judge_s_liking_for_a_place(page):
 
 
 def test_runs_that_do_not_compare_are_shown_and_named(page):
+    assert "direct_lm does not compare with rag: another metric linkage" in page.select_one("#summary").get_text()
     section = page.select_one("#comparison")
-    assert "direct_lm does not compare with rag: another metric linkage" in section.select_one(".warning").get_text()
     assert [h.get_text() for h in section.find_all("h3")] == ["typed_rag"]
     found = {row[0]: row for row in rows(page, "typed_rag against rag, all questions")}
     assert {"linkage/score", "linkage/mrr", "coverage/core", "cost/tokens"} <= set(found)
@@ -198,7 +236,7 @@ def test_what_a_run_lacks_is_left_out(tmp_path: Path):
     write_report([run("rag", question(0, {"f1": 0.5}), question(1, judge_failed=True))], tmp_path / "r.html")
     found = BeautifulSoup((tmp_path / "r.html").read_text("utf-8"), "html.parser")
     sections = [s["id"] for s in found.find_all("section")]
-    assert sections == ["runs", "subsets", "types", "measures", "costs", "failures", "questions"]
+    assert sections == ["subsets", "types", "measures", "costs", "failures", "questions", "runs"]
     assert "1 of 2 failed" in found.select_one("#failures").get_text()
     assert "0 of 5" in render_report([run("rag", planned=5), run("lm", question(0, answer=None))])
 

@@ -102,7 +102,7 @@ def test_all_names_are_known():
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
-        ("dspy:Magic", {}, "DSPy has no teleprompter 'Magic'. It has: BootstrapFewShot"),
+        ("dspy:Magic", {}, "DSPy has no optimizer 'Magic'. It has: BootstrapFewShot"),
         ("dspy:MIPROv2", {}, "dspy:MIPROv2 is mipro here. Use it: --optimizer mipro"),
         ("dspy:BetterTogether", {}, "takes optimizers as objects. Compile again from what came out"),
         ("dspy:KNNFewShot", {}, "replaces the program's forward, which no file can hold"),

@@ -129,7 +129,7 @@ def test_resume_builds_what_is_not_there_and_keeps_what_is(tmp_path):
     before = read_manifest(tmp_path / "idx")
     assert build(tmp_path / "idx", resume=True) == read_manifest(tmp_path / "idx") == before
     with pytest.raises(
-        InputError, match=r"another bm25\.k1 \(0\.9, now 2\.0\)\. Name the same, or build anew with --force"
+        InputError, match=r"another bm25\.k1 \(0\.9, now 2\.0\)\. Name the same, or rebuild with --force"
     ):
         build(tmp_path / "idx", resume=True, k1=2.0)
     added = append(tmp_path / "idx", passages(12)[10:], resume=True)
@@ -295,3 +295,9 @@ def test_a_repeated_id_leaves_nothing_and_can_be_mended(tmp_path):
     assert not (tmp_path / "idx").exists()
     assert build(tmp_path / "idx", [*held[:-1], Passage("mended", "another")]).passages == 5001
     assert len(ids(tmp_path / "idx", " ".join(WORDS), 10_000)) == 5000
+
+
+def test_the_name_of_a_source_may_be_no_utf_8(tmp_path):
+    built = build_index(passages(2), tmp_path / "index", sources=["caf\udce9.txt"]).bm25
+    assert built is not None
+    assert built.sources == (r"caf\xe9.txt",)

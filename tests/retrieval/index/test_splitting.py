@@ -81,3 +81,9 @@ def test_sections_end_passages_that_are_long_enough():
     assert [p[:3] for p in split_blocks(blocks)] == ["# A", "# B"]
     blocks = [Block("# A", "heading"), Block("word " * 20), Block("# B", "heading"), Block("word " * 20)]
     assert len(list(split_blocks(blocks))) == 1
+
+
+def test_a_header_too_wide_to_be_repeated_stands_once_before_its_rows():
+    header, rows = "\t".join(f"column {n}" for n in range(60)), [f"row {n}\tcell" for n in range(90)]
+    text = "\n".join(split_blocks([Block("\n".join(rows), "lines", header)]))
+    assert text.split() == f"{header} {' '.join(rows)}".split()

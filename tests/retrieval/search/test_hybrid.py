@@ -58,7 +58,7 @@ def test_scores_are_fused_by_the_weight_of_the_dense_part(sparse, dense):
 
 def test_each_retriever_says_what_its_results_depend_on(hybrid, sparse, dense):
     fingerprint = sparse.manifest.fingerprint
-    assert sparse.identity == {"index": fingerprint}
+    assert sparse.identity == {"index": fingerprint, "normal_form": "NFKC"}
     assert dense.identity["retriever"] == "dense" and dense.identity["encoder"]["dimensions"] == 384
     assert hybrid.identity == {**dense.identity, "index": fingerprint, "retriever": "hybrid"}
     assert HybridRetriever(sparse, dense, weight=0.5).identity["retriever"] == "hybrid:0.5"

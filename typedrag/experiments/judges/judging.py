@@ -42,7 +42,7 @@ def judge_each(
 ) -> JudgedBatch[T, R]:
     """Ask a judge about each of the items, in threads; a scorer of None is for judges that ask no LM.
 
-    A `StepFailed` fails its item alone, and so does a `CallFailed` if the LM goes on to answer others.
+    A `StepFailed` fails its item alone, and so does a `CallFailed` if the LM still answers others.
     """
     watch = Stopwatch()
     lm: Any = use_lm(track_calls(scorer)) if scorer else nullcontext()

@@ -81,11 +81,10 @@
     return question.searchable;
   }
 
-  function difference(question) {
-    const values = question.values[controls.measure.value];
-    const run = Number(controls.of.value || 1);
+  function difference(question, run = Number(controls.of.value || 1), measure = controls.measure.value) {
+    const values = question.values[measure];
     if (!values || values[0] === null || values[run] === null || values[run] === undefined) return null;
-    const { higher } = data.measures.find((m) => m.name === controls.measure.value);
+    const { higher } = data.measures.find((m) => m.name === measure);
     return (values[run] - values[0]) * (higher ? 1 : -1);
   }
 
@@ -115,6 +114,25 @@
     const more = byId("more");
     more.hidden = drawn >= shown.length;
     more.textContent = `Show ${Math.min(PAGE, shown.length - drawn)} more of ${shown.length - drawn}`;
+  }
+
+  // The two biggest gains and the two biggest losses of a run against the first, of questions that all answered.
+  function drawMost() {
+    const rated = data.questions
+      .filter((question) => question.results.every((r) => r && r.answer))
+      .map((question) => {
+        const all = data.runs.slice(1).map((_, i) => difference(question, i + 1, data.measure) || 0);
+        return { question, by: all.reduce((a, b) => (Math.abs(b) > Math.abs(a) ? b : a), 0) };
+      })
+      .sort((a, b) => b.by - a.by);
+    const most = [...rated.filter((r) => r.by > 0).slice(0, 2), ...rated.filter((r) => r.by < 0).slice(-2).reverse()]
+      .sort((a, b) => Math.abs(b.by) - Math.abs(a.by));
+    byId("answers").hidden = !most.length;
+    byId("most").append(...most.map(({ question }) => {
+      const row = questionRow(question);
+      row.open = true;
+      return row;
+    }));
   }
 
   // --- a question ---
@@ -300,5 +318,6 @@
   });
   byId("more").addEventListener("click", drawMore);
   fillControls();
+  if (byId("most")) drawMost();
   update();
 })();

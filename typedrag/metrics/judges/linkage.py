@@ -195,7 +195,7 @@ class Linkage(Metric):
         draws: The number of answers to ask for if there are no token probabilities.
         seed: The seed of the draw of references.
         max_references: The most references in a list, from 2 to 8.
-        plain: Whether the judge is told no more than in the paper (Typed-RAG, figure 3), in the convention `typed-rag`;
+        plain: Whether the judge gets no more than in the paper (Typed-RAG, figure 3), in the convention `typed-rag`;
             otherwise also what to judge by.
         retries: How often to ask again for a rank that cannot be read; the authors' code does so up to 40 times.
         unreadable: `missing`: an answer whose rank cannot be read has none; `worst`: it has the worst, as in the

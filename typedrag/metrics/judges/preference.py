@@ -41,7 +41,7 @@ class PairwiseOutcome(StrEnum):
 class PairwiseJudge(Judge):
     """Says which of two answers is better, in one order: its `verdict`, and the `probabilities` of all three if known.
 
-    Judges favour a place, mostly the first: use `compare_in_both_orders`. A `plain` judge is told no more than in the
+    Judges favour a place, mostly the first: use `compare_in_both_orders`. A `plain` judge gets no more than in the
     paper, and calls no tie.
     """
 
@@ -160,7 +160,7 @@ class Preference(Metric):
         scorer: The LM that writes and types sub-questions, and judges if it is asked.
         weights: The weights of core, background and follow-up in the rating.
         lm_judge: Whether to ask the LM, twice for each pair.
-        plain: Whether the LM is told no more than in the paper, asked once for each pair, and calls no tie.
+        plain: Whether the LM gets no more than in the paper, asked once for each pair, and calls no tie.
         candidates: The most references of a question to compare.
         seed: The seed of the draw of references.
         validation: The questions that weights are found on for `held_out`; 100 in the paper, beside the 500 measured.

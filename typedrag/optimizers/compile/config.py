@@ -31,7 +31,7 @@ def default_metrics() -> tuple[WeightedMetric, ...]:
 
 
 class OptimizerConfig(BaseModel):
-    """A teleprompter and its own options."""
+    """An optimizer and its own options."""
 
     model_config = CLOSED
 
@@ -55,7 +55,7 @@ class BudgetConfig(BaseModel):
 
 
 class CompileConfig(configs.ExperimentConfig):
-    """A program to compile, a teleprompter, data and metrics."""
+    """A program to compile, an optimizer, data and metrics."""
 
     program: Annotated[
         ProgramConfig, BeforeValidator(lambda v: {"program": "typed_rag", **v} if isinstance(v, dict) else v)
@@ -65,7 +65,7 @@ class CompileConfig(configs.ExperimentConfig):
     """The modules to compile: names with commas between, a module that learns from labels of its own, such as
     `type-classifier-alone`, or a judge; by default the whole program."""
     optimizer: OptimizerConfig
-    """The teleprompter."""
+    """The optimizer."""
     budget: BudgetConfig = BudgetConfig()
     """Limits of the compile."""
     dataset: DataConfig

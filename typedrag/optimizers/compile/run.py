@@ -148,7 +148,7 @@ def is_begun(out: Path) -> bool:
 
 
 def test_run_name(program: Path) -> str:
-    """The name in `test` of the run of the program in a folder: a compile that goes on may find another."""
+    """The name in `test` of the run of the program in a folder: a resumed compile may find another."""
     return f"{COMPILED}-{Compiled.read(program).fingerprint}"
 
 

@@ -430,7 +430,7 @@ def typed_example(role: RevelatorRole, example: dspy.Example, options: Options |
             why = error.errors()[0]["msg"]
             raise InputError(
                 f"row '{example.id}' has a {name} that the {role} does not write ({why})",
-                "Mend the row, or leave it out",
+                "Correct or remove the row",
             ) from None
     others = {name: example[name] for name in ("id", "part", "origin")}
     return dspy.Example(**others, **values).with_inputs(*REVELATOR_SIGNATURES[role].input_fields)

@@ -51,7 +51,7 @@ class TrainingSettings(BaseModel):
     candidates: PositiveInt | None = None
     """Passages of a pool in a step; by default 32 for silver lists, and the whole pool for preferences,
     since their lists were written over it (RichRAG, eq. 12). From a larger pool, candidates for silver lists
-    are drawn anew in each epoch, so that lists vary; those of a pair are drawn once."""
+    are drawn again in each epoch, so that lists vary; those of a pair are drawn once."""
     full_lists: bool = False
     """Continue a silver list to its length where no passage adds anything, as in the paper."""
     frozen_layers: NonNegativeInt = 0
@@ -92,7 +92,7 @@ class TrainingExample(NamedTuple):
 
 
 class SilverDataset(torch.utils.data.Dataset[TrainingExample]):
-    """Silver lists of pools, with candidates drawn anew each time a list is read."""
+    """Silver lists of pools, with candidates drawn again each time a list is read."""
 
     learning_rate = 5e-5
     candidates = 32

@@ -190,7 +190,7 @@ def measure_best(
         [evaluated] = run_evaluation(evaluation, folder, resume=True, on_progress=on_progress, on_notice=on_notice)
         measured = evaluated.run
         if evaluated.stopped:
-            raise TypedRAGError(f"{name}: {evaluated.stopped}", "Allow more: the same command goes on")
+            raise TypedRAGError(f"{name}: {evaluated.stopped}", "Allow more: the same command resumes")
         failed = sum(
             q.answer is None or any(r.measurable and r.score is None for r in q.metrics.values())
             for q in measured.questions

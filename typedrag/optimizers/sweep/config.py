@@ -102,7 +102,7 @@ class SamplerConfig(BaseModel):
 
 
 class PruningConfig(BaseModel):
-    """Successive halving over questions. A trial answers the first questions, and goes on to more only if it is
+    """Successive halving over questions. A trial answers the first questions, and more only if it is
     among the better trials so far. All trials answer the same questions in the same order."""
 
     model_config = CLOSED
@@ -112,7 +112,7 @@ class PruningConfig(BaseModel):
     first: PositiveInt = 8
     """Questions in the smallest set."""
     growth: Annotated[int, Field(ge=2)] = 2
-    """Each set is this many times as large as the one before, and one in so many trials goes on to it."""
+    """Each set is this many times as large as the one before, and one in so many trials answers it."""
 
 
 class StopConfig(BaseModel):
@@ -149,7 +149,7 @@ class HeldOutConfig(BaseModel):
 
 
 class CompileSection(BaseModel):
-    """The teleprompters that the knob `teleprompter` chooses among. Each compiles the program once, on train
+    """The optimizers that the knob `teleprompter` chooses among. Each compiles the program once, on train
     and validation, whatever the number of trials that use it."""
 
     model_config = CLOSED
@@ -200,7 +200,7 @@ class SweepConfig(ExperimentConfig):
     """What the answers are measured by: names, or names with options and weights in `objective/score`; by default a
     mix that fabrications do not win."""
     compile: CompileSection | None = None
-    """The teleprompters to compile with; only knob `teleprompter` needs them."""
+    """The optimizers to compile with; only knob `teleprompter` needs them."""
     failures: float = Field(default=CapsConfig().failures, ge=0, le=1)
     """The share of failed answers or judgments above which a trial is pruned."""
     storage: str | None = None

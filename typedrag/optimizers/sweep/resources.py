@@ -119,7 +119,7 @@ class SweepResources:
         known = ("none", *(self.config.compile.optimizers if self.config.compile else ()))
         if teleprompter not in known:
             raise InputError(
-                f"teleprompter '{teleprompter}' is not among the optimizers of 'compile'", "Say there how it compiles"
+                f"optimizer '{teleprompter}' is not among the optimizers of 'compile'", "Say there how it compiles"
             )
 
     @cached_property

@@ -274,7 +274,7 @@ def is_behind(trial: Values, others: Sequence[Values], first: int, config: Sweep
 
     Of n trials that came so far, n / `growth` go on, but the first ones always do, since no trial waits for others
     (asynchronous successive halving, Li et al., 2020). Optuna's pruners know one objective alone: with several, a trial
-    is behind those that dominate it, so that the Pareto front always goes on.
+    is behind those that dominate it, so that the Pareto front is always continued.
 
     Args:
         others: Values of the other trials that have answered as many questions, whatever their state.

@@ -22,6 +22,7 @@ from typedrag.retrieval.index.generations import FORMAT, MANIFEST, current_gener
 from typedrag.retrieval.index.lucene import in_java, java_class, java_path, jvm_lock
 from typedrag.retrieval.index.passages import Fingerprint, batches, check_ids, repeated_error
 from typedrag.text.language import ENGLISH, detect_main_language
+from typedrag.text.words import NORMAL_FORM, normal_form
 
 LUCENE = "lucene"
 K1, B = 0.9, 0.4  # BM25's default parameters, as Anserini's; Lucene, Elasticsearch and OpenSearch have 1.2, 0.75
@@ -48,6 +49,9 @@ class Manifest(BaseModel):
     """The analyzer, which turns texts and queries into terms."""
     language: str = ENGLISH
     """ISO 639 code of the analyzer's language."""
+    normal_form: str = ""
+    """The form of texts and queries before they are analyzed, see `text.words.normal_form`; empty for an index that an
+    older typedrag has built, whose texts stayed as they were."""
     k1: float = K1
     """BM25's term frequency saturation, unless a search sets another."""
     b: float = B
@@ -107,7 +111,8 @@ def write_bm25(
         sources, k1, b, language = (*base.sources, *sources), base.k1, base.b, base.language
     if language is None:
         language = detect_main_language(p.text for p in first[:: max(1, len(first) // _LANGUAGE_ROWS)])
-    with _Writer(folder / LUCENE, language, threads, append=base is not None) as writer:
+    form = base.normal_form if base else NORMAL_FORM
+    with _Writer(folder / LUCENE, language, form, threads, append=base is not None) as writer:
         for part in chain([first], parts):
             writer.write(part)
             done += len(part)
@@ -122,6 +127,7 @@ def write_bm25(
     manifest = Manifest(
         analyzer=lucene.analyzer_name(language),
         language=language,
+        normal_form=form,
         sources=tuple(sources),
         fingerprint=fingerprint.hexdigest(),
         passages=rows,
@@ -142,8 +148,8 @@ def write_bm25(
 class _Writer:
     """Lucene's writer. It works in a thread of its own, so that the next passages are read meanwhile."""
 
-    def __init__(self, folder: Path, language: str, threads: int | None, *, append: bool) -> None:
-        self._lucene, self._language, self._append = folder, language, append
+    def __init__(self, folder: Path, language: str, form: str, threads: int | None, *, append: bool) -> None:
+        self._lucene, self._language, self._form, self._append = folder, language, form, append
         self._arguments = ["-input", "", "-collection", "JsonCollection", "-index", java_path(folder), "-storeRaw"]
         self._arguments += ["-threads", str(threads or os.cpu_count() or 1)]
         if language != ENGLISH:
@@ -166,7 +172,7 @@ class _Writer:
         try:
             for passage in passages:  # the passage itself is stored where what is indexed (`contents`) differs
                 text = contents(passage)
-                indexed = lucene.split_unspaced(text, self._language)
+                indexed = indexed_text(text, self._language, self._form)
                 own = {} if indexed == text else {"passage": text}
                 rows.append(orjson.dumps({"id": passage.id, "contents": indexed, **own}).decode())
         except TypeError as error:
@@ -208,6 +214,11 @@ class _Writer:
                 with in_java(f"{self._lucene} cannot be closed"):
                     self._known.close()
             self._java.shutdown()
+
+
+def indexed_text(text: str, language: str, form: str) -> str:
+    """A text or a query as an index of this language and normal form has the analyzer read it."""
+    return lucene.split_unspaced(normal_form(text) if form else text, language)
 
 
 def contents(passage: Passage) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from typedrag.core.errors import InputError
 from typedrag.core.records import Passage
+from typedrag.files.text_files import shown_name
 from typedrag.retrieval.encoder import Encoder
 from typedrag.retrieval.index import bm25_part, dense_part, generations
 from typedrag.retrieval.index.bm25_part import K1, B, Manifest
@@ -53,7 +54,7 @@ def build_index(
     """Build an index of passages, streaming them in bounded memory.
 
     An existing index can be searched until the new one takes its place. Embeddings of an interrupted build are
-    kept for `resume`; Lucene's part is begun anew.
+    kept for `resume`; Lucene's part is built again.
 
     Args:
         passages: Passages in a fixed order, with unique ids.
@@ -79,7 +80,7 @@ def build_index(
         check_language(language)
     plan = _Plan(
         kind="index build",
-        sources=tuple(sources),
+        sources=tuple(map(shown_name, sources)),
         bm25="build" if bm25 else None,
         settings={"k1": k1, "b": b, "language": language} if bm25 else None,
         dense="build" if encoder else None,
@@ -108,7 +109,7 @@ def append_index(
     base = open_current(out, read_parts)
     plan = _Plan(
         kind="index append",
-        sources=tuple(sources),
+        sources=tuple(map(shown_name, sources)),
         bm25="append" if base.bm25 else None,
         dense="append" if base.dense else None,
         encoder=base.dense.encoder.encoder() if base.dense else None,

@@ -11,6 +11,7 @@ An approximate index, for more embeddings than memory holds, is a file of FAISS 
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import time
@@ -33,6 +34,8 @@ from typedrag.lms.models import MODELS
 from typedrag.retrieval.encoder import NAMED, Embeddings, Encoder, open_encoder
 from typedrag.retrieval.index.generations import FORMAT, MANIFEST, open_current, read_manifest_file
 from typedrag.retrieval.index.passages import batches
+
+logger = logging.getLogger(__name__)
 
 DENSE = "dense"
 EMBEDDINGS, PASSAGES, APPROXIMATE = "embeddings.f32", "passages.jsonl", "approximate.faiss"
@@ -61,6 +64,8 @@ class EncoderSettings(BaseModel):
     """Put before each query."""
     passage_prompt: str
     """Put before each passage."""
+    normal_form: str = ""
+    """The form of texts before they are embedded; see `bm25_part.Manifest`."""
     normalised: bool
     """True if embeddings have length 1, so that their inner product is their cosine."""
 
@@ -71,6 +76,7 @@ class EncoderSettings(BaseModel):
             dimensions=encoder.encode_queries(["?"]).shape[1],
             query_prompt=encoder.query_prompt,
             passage_prompt=encoder.passage_prompt,
+            normal_form=encoder.normal_form,
             normalised=encoder.normalised,
         )
 
@@ -82,9 +88,11 @@ class EncoderSettings(BaseModel):
         """
         if self.model not in MODELS:
             model = model or os.environ.get(NAMED)
-        return open_encoder(
+        encoder = open_encoder(
             model or self.model, query_prompt=self.query_prompt, passage_prompt=self.passage_prompt, fetch=bool(model)
         )
+        encoder.normal_form = self.normal_form
+        return encoder
 
 
 class DenseManifest(BaseModel):
@@ -138,7 +146,7 @@ def write_dense(
     Those that it holds already are not embedded again. In the end `fingerprint` is asked for their fingerprint.
     """
     started, settings = time.monotonic(), EncoderSettings.of(encoder)
-    part, index, done = folder / DENSE, folder.parent, 0
+    part, index, done, cut = folder / DENSE, folder.parent, 0, 0
     try:
         part.mkdir(exist_ok=True)
         for name in (EMBEDDINGS, PASSAGES):
@@ -159,9 +167,17 @@ def write_dense(
                 )
         if new := [passage for passage in stored if passage.id not in held]:
             _add_rows(part, new, encoder)
+            cut += encoder.count_cut(new)
             held.update({p.id: hash(p) for p in new})
         done += len(batch)
         on_progress(done)
+    if cut:
+        logger.warning(
+            "%s passages are longer than %s reads: it finds them by their beginnings alone. Split them, or search by "
+            "hybrid",
+            f"{cut:,}",
+            encoder.name,
+        )
     if len(held) != done:
         raise InputError(
             f"the dense part of {index} holds {len(held)} passages, {len(held) - done} of which are in no source",

@@ -53,7 +53,7 @@ def read_document(path: Path) -> Document:
         raise
     except (Exception, RecursionError) as error:  # readers raise errors of many kinds for broken files
         raise InputError(
-            f"{path} cannot be read: {first_line(error)}", "Mend it, or leave it out: --skip-bad"
+            f"{path} cannot be read: {first_line(error)}", "Correct it, or leave it out: --skip-bad"
         ) from error
     title, content, left_out = document
     title = " ".join(drop_half_characters(title).split())[:_LONGEST_TITLE] or shown_name(path.stem)

@@ -26,7 +26,7 @@ Kind = Literal["index build", "index append", "index embed"]
 
 CURRENT = "current"
 MANIFEST = "manifest.json"
-FORMAT = 3  # the format of indexes
+FORMAT = 4  # the format of indexes
 _NAME = re.compile(r"gen-(\d+)")
 _DELETED = ".old"
 
@@ -155,7 +155,7 @@ def _next_folder(index: Path, kind: Kind, identity: Mapping[str, Any], *, resume
         if not resume:
             raise InputError(f"index {index} is there already", "Replace it with --force")
         hint = (
-            "Name the same, or build anew with --force. Add sources by typedrag index append; to embed what the index "
+            "Name the same, or rebuild with --force. Add sources by typedrag index append; to embed what the index "
             "holds, leave the sources out"
         )
         _open_run(current, kind, identity, hint).close()

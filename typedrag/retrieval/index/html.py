@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from typedrag.core.extras import require
@@ -9,7 +10,7 @@ from typedrag.retrieval.index.splitting import Block, Document, LeftOut
 
 _INLINE = frozenset(
     "a abbr b bdi bdo big button cite code data del dfn em font hi i img ins kbd label mark mjx-container"
-    " mjx-assistive-mml q rp s samp small span strike strong sub sup time tt u var wbr".split()
+    " mjx-assistive-mml mjx-math nobr q rp s samp small span strike strong sub sup time tt u var wbr".split()
 )
 """Elements that do not separate words; all others do."""
 _HEADINGS = frozenset("h1 h2 h3 h4 h5 h6 summary dt".split())
@@ -114,7 +115,9 @@ def _is_sign(element: Any) -> bool:
 def _is_apart(element: Any, opened: set[str]) -> bool:
     """True of an element that is no text wherever it stands: a dialog, a menu, a button, or hidden for good."""
     kind = _kind(element)
-    if kind in ("dialog", "search") or (kind == "nav" and _size(element) < 0.2 * len(_text(element))):
+    if kind == "nav":  # of other pages, and not a table of this one's contents
+        return _size(element) < 0.2 * len(_text(element)) and not element.xpath(".//a[starts-with(@href, '#')]")
+    if kind in ("dialog", "search"):
         return True
     if element.tag == "button":
         return not (
@@ -164,15 +167,10 @@ def _names(element: Any) -> str:
 
 
 def _take_out(element: Any) -> None:
-    """Remove an element; the text behind it stays."""
-    parent, before = element.getparent(), element.getprevious()
-    tail = f" {element.tail or ''}" if element.tag not in _INLINE else element.tail or ""
-    if before is not None:
-        before.tail = (before.tail or "") + tail
-    else:
-        parent.text = (parent.text or "") + tail
-    parent.remove(element)
-    element.tail = None
+    """Put an empty element in the place of one, in constant time; the text behind it stays."""
+    empty = element.makeelement("wbr" if element.tag in _INLINE else "hr")
+    empty.tail, element.tail = element.tail, None
+    element.getparent().replace(element, empty)
 
 
 def _size(element: Any) -> int:
@@ -227,8 +225,9 @@ def _whole_block(element: Any) -> Block | None:
         return Block(_text(element).strip("\n"), "lines")
     if tag == "table":
         rows = list(element.iter("tr"))
-        cells = _grid(rows)
-        if max(map(len, cells), default=0) < 2 or next(element.iter("table", "pre"), element) is not element:
+        inner = any(e is not element for e in islice(element.iter("table", "pre"), 2))
+        cells = [] if inner else _grid(rows)
+        if max(map(len, cells), default=0) < 2:
             return None  # it is for the layout
         header = sum(1 for row in rows if row.getparent().tag == "thead")
         if not header and all(cell.tag == "th" for cell in rows[0] if cell.tag in ("td", "th")):

@@ -90,7 +90,7 @@ class _Problems:
             more = f"\n  and {len(self.found) - _NAMED} more" if len(self.found) > _NAMED else ""
             raise InputError(
                 f"{len(self.found)} files cannot be used:{''.join(lines)}{more}\n",
-                "Mend them, or leave out what is bad: --skip-bad",
+                "Correct them, or leave out what is bad: --skip-bad",
             )
 
 
@@ -151,7 +151,7 @@ def source_reader(
     indexed: Sequence[str] = (),
     metadata: Sequence[str] = (),
 ) -> Callable[[], Iterator[Placed]]:
-    """The reader of files and folders, or of files of questions with contexts; each call streams them anew."""
+    """The reader of files and folders, or of files of questions with contexts; each call streams them again."""
     if contexts:
         return partial(read_contexts, sources, skip_bad=skip_bad)
     return partial(read_placed, sources, fields, skip_bad=skip_bad, indexed=indexed, metadata=metadata)
@@ -303,7 +303,7 @@ def _read_rows(path: Path, fields: FieldMap, problems: _Problems, metadata: Sequ
             if not problem:
                 yield Placed(passage, place, values)
                 continue
-            hint = "Mend the line, map its fields with --fields, or leave such rows out with --skip-bad"
+            hint = "Correct the line, map its fields with --fields, or leave such rows out with --skip-bad"
             problems.add(InputError(f"{place} cannot be used: {problem}", hint))
             if not problems.skip:
                 return
@@ -341,7 +341,7 @@ def _table_lines(path: Path, fields: FieldMap) -> Iterator[Line]:
         try:
             header = next((cells for cells in rows if cells and not cells[0].lower().startswith("sep=")), [])
         except csv.Error as error:
-            raise InputError(f"{path}, line 1 cannot be used: {error}", "Mend the header") from None
+            raise InputError(f"{path}, line 1 cannot be used: {error}", "Correct the header") from None
         if missing := {fields.id, fields.text} - set(header):
             raise InputError(
                 f"{path} has no column {' or '.join(sorted(missing))} (columns: {', '.join(header) or 'none'})",

@@ -11,9 +11,9 @@ from typedrag.core.call_context import call_context
 from typedrag.core.errors import InputError, RetrievalError
 from typedrag.core.records import Passage
 from typedrag.core.registry import NoDeepcopy
-from typedrag.retrieval.index.bm25_part import LUCENE, Manifest, check_parameters, read_bm25_manifest
+from typedrag.retrieval.index.bm25_part import LUCENE, Manifest, check_parameters, indexed_text, read_bm25_manifest
 from typedrag.retrieval.index.generations import open_current
-from typedrag.retrieval.index.lucene import analyzer_class, in_java, java_class, java_path, jvm_lock, split_unspaced
+from typedrag.retrieval.index.lucene import analyzer_class, in_java, java_class, java_path, jvm_lock
 from typedrag.text.language import ENGLISH
 
 BM25Setting = Literal["k1", "b"]
@@ -54,7 +54,8 @@ class BM25Retriever(NoDeepcopy):
         if k < 1 or not queries:
             return [[] for _ in queries]
         with in_java(f"index {self.index} cannot be searched"):
-            texts = [split_unspaced(query, self.manifest.language) for query in queries]
+            form = self.manifest.normal_form
+            texts = [indexed_text(query, self.manifest.language, form) for query in queries]
             if len(texts) == 1:
                 return [[self._read(hit) for hit in self._searcher.search(texts[0], k)]]
             as_list = java_class("java.util.Arrays").asList
@@ -67,7 +68,8 @@ class BM25Retriever(NoDeepcopy):
         settings: dict[BM25Setting, float] = {"k1": self.k1, "b": self.b}
         own = {name: value for name, value in settings.items() if value != getattr(self.manifest, name)}
         language = {"language": self.manifest.language} if self.manifest.language != ENGLISH else {}
-        return {"index": self.manifest.fingerprint, **({"bm25": own} if own else {}), **language}
+        form = {"normal_form": self.manifest.normal_form} if self.manifest.normal_form else {}
+        return {"index": self.manifest.fingerprint, **({"bm25": own} if own else {}), **language, **form}
 
     def passages(self) -> Iterator[Passage]:
         """All passages of the index, in Lucene's order."""

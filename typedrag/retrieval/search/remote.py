@@ -185,7 +185,7 @@ class _IndexServer:
         body = {"queries": list(map(drop_half_characters, queries)), "k": k, "bm25": self._bm25, "part": part}
         reply = self._ask(SearchReply, "POST", "/v1/search", json=body)
         if reply.index != self.served.identity["index"]:
-            raise RetrievalError(f"{self.address} serves another index than before", "Begin the run anew")
+            raise RetrievalError(f"{self.address} serves another index than before", "Start the run again")
         return reply.passages
 
     def passage(self, passage_id: str) -> Passage | None:

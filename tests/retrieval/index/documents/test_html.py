@@ -1,4 +1,5 @@
 import logging
+import time
 
 import pytest
 
@@ -51,6 +52,7 @@ def test_what_stands_around_the_content_is_left_out(main):
         ("<div role=tab>Linux</div><div role=tabpanel hidden>Use apt.</div>", "Linux\nUse apt."),
         ("<details><summary>Why?</summary><p hidden>As it does.</p></details>", "Why?\nAs it does."),
         ("<nav><a href=/>Home</a> / <a href=/b>Bread</a></nav><p>Mix.</p>", "Mix."),
+        ("<nav><a href=#salt>Salt</a></nav><h2 id=salt>Salt</h2>", "Salt\nSalt"),
         (
             "<nav>In this chapter you knead. <a href=/b>Next</a></nav>",
             "In this chapter you knead. Next",
@@ -98,6 +100,28 @@ def test_numbers_of_lines_are_no_code():
         '<main><table><tr><td class="linenos"><pre>1\n2</pre></td><td><pre>a = 1\nb = 2</pre></td></tr></table></main>'
     )
     assert text_of(page) == "a = 1\nb = 2"
+
+
+def test_tables_for_the_layout_keep_what_they_hold_as_it_is():
+    inner = "<table><tr><th>Flour</th><th>Water</th></tr><tr><td>500 g</td><td>350 g</td></tr></table>"
+    page = f"<main><table><tr><td>{inner}</td><td><pre>a = 1\nb = 2</pre></td></tr></table></main>"
+    assert text_of(page) == "Flour\tWater\n500 g\t350 g\na = 1\nb = 2"
+
+
+def test_the_time_grows_with_the_length_alone():
+    def seconds(page: str) -> float:
+        start = time.process_time()
+        read_html(page.encode())
+        return time.process_time() - start
+
+    for part in (
+        "<div>",
+        "<table><tr><td>",
+        "<p hidden>x</p><button>y</button>",
+        "<ul><li><a href=/>x</a></li></ul>",
+        "<b>x",
+    ):
+        assert seconds(part * 20_000) < 30 * max(seconds(part * 2_000), 0.05)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ _PROVIDED = frozenset(
 
 
 class DSPyOptimizer(Optimizer):
-    """A teleprompter of DSPy, whose other options are those of the class and of its `compile`, as DSPy names them."""
+    """An optimizer of DSPy, whose other options are those of the class and of its `compile`, as DSPy names them."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -107,7 +107,7 @@ def dspy_optimizer(name: str) -> type[Optimizer] | None:
     short = name.removeprefix(PREFIX)
     cls = getattr(teleprompt, short, None) if short in teleprompt.__all__ else None
     if not (inspect.isclass(cls) and issubclass(cls, teleprompt.Teleprompter)):
-        raise InputError(f"DSPy has no teleprompter '{short}'", f"It has: {', '.join(usable_names())}")
+        raise InputError(f"DSPy has no optimizer '{short}'", f"It has: {', '.join(usable_names())}")
     if short in _OURS:
         raise InputError(f"{name} is {_OURS[short]} here", f"Use it: --optimizer {_OURS[short]}")
     if short in _UNUSABLE:
