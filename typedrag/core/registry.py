@@ -5,7 +5,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from functools import cache
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from typedrag.core.errors import InputError, did_you_mean
@@ -105,8 +105,8 @@ def find_entry_points(kinds: str, ours: Iterable[str]) -> dict[str, EntryPoint]:
 
 
 @cache  # reading the entry points of all packages takes 20 ms, and specs are parsed often
-def _read_entry_points(path: tuple[str, ...]) -> EntryPoints:
-    return entry_points()
+def _read_entry_points(path: tuple[str, ...]) -> Any:
+    return entry_points()  # an `EntryPoints`, in Python 3.11 a class of its own
 
 
 def load_entry_point(point: EntryPoint) -> Any:

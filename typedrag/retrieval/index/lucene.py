@@ -158,15 +158,16 @@ def _class_archive(java: Java, jar: Path) -> tuple[str, ...]:
     # the list is whole only after this process has ended
     script = 'sleep 1; nice "$@" && mv "$MADE" "$ARCHIVE"; rm -f "$CLASSES" "$MADE"'
     dump = (java.home / "bin/java", "-Xshare:dump", "-XX:+UseSerialGC", f"-XX:SharedClassListFile={classes}")
-    atexit.register(
-        subprocess.Popen,
-        ["sh", "-c", script, "sh", *dump, f"-XX:SharedArchiveFile={made}", "-cp", jar],
-        env={**os.environ, "CLASSES": str(classes), "MADE": str(made), "ARCHIVE": str(archive)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+
+    @atexit.register
+    def write_archive() -> None:
+        nothing = subprocess.DEVNULL
+        subprocess.Popen(
+            ["sh", "-c", script, "sh", *dump, f"-XX:SharedArchiveFile={made}", "-cp", jar],
+            env={**os.environ, "CLASSES": str(classes), "MADE": str(made), "ARCHIVE": str(archive)},
+            stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True,
+        )  # fmt: skip
+
     return (f"-XX:DumpLoadedClassList={classes}",)
 
 
