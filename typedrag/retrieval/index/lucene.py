@@ -154,17 +154,17 @@ def _class_archive(java: Java, jar: Path) -> tuple[str, ...]:
     if os.name != "posix" or not os.access(models_dir(), os.W_OK):
         return ()
     classes = models_dir() / f".{built}-{os.getpid()}"
-    made = classes.with_name(f"{classes.name}.jsa")
+    temporary = classes.with_name(f"{classes.name}.jsa")
     # the list is whole only after this process has ended
-    script = 'sleep 1; nice "$@" && mv "$MADE" "$ARCHIVE"; rm -f "$CLASSES" "$MADE"'
+    script = 'sleep 1; nice "$@" && mv "$TEMPORARY" "$ARCHIVE"; rm -f "$CLASSES" "$TEMPORARY"'
     dump = (java.home / "bin/java", "-Xshare:dump", "-XX:+UseSerialGC", f"-XX:SharedClassListFile={classes}")
 
     @atexit.register
     def write_archive() -> None:
         nothing = subprocess.DEVNULL
         subprocess.Popen(
-            ["sh", "-c", script, "sh", *dump, f"-XX:SharedArchiveFile={made}", "-cp", jar],
-            env={**os.environ, "CLASSES": str(classes), "MADE": str(made), "ARCHIVE": str(archive)},
+            ["sh", "-c", script, "sh", *dump, f"-XX:SharedArchiveFile={temporary}", "-cp", jar],
+            env={**os.environ, "CLASSES": str(classes), "TEMPORARY": str(temporary), "ARCHIVE": str(archive)},
             stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True,
         )  # fmt: skip
 
