@@ -37,7 +37,7 @@ def test_an_answer_ends_with_its_sources_on_stderr(ask, stub, server):
     server.reply = lambda call: {"answer": "Vaccines teach the immune system.", "citations": [2, 1]}
     first, second = json.loads(ask(*asked, "--json").stdout)["passages"][:2]
     done = ask(*asked)
-    assert done.stdout == "Vaccines teach the immune system.\n"
+    assert done.stdout == "Vaccines teach the immune system. [1][2]\n"
     [_, sources] = done.stderr.split("Sources:\n")
     assert sources == "".join(f"[{n}] {p['title']} ({p['id']})\n" for n, p in enumerate((second, first), 1))
     assert "Sources" not in ask(*asked, "--json").stderr

@@ -9,13 +9,14 @@ from rich.console import Console
 from tests.lm_server import MODEL, lm_server, words
 from tests.scripted import scripted
 from typedrag.cli.ask import Drawing, follow
-from typedrag.core.records import NOT_FROM_COLLECTION
+from typedrag.core import events
+from typedrag.core.records import NOT_FROM_COLLECTION, Passage
 from typedrag.programs import build_program
 
 
 def drawn(drawing: Drawing) -> str:
     console = Console(file=io.StringIO(), width=100)
-    console.print(drawing.render())
+    console.print(drawing)
     return console.file.getvalue()
 
 
@@ -25,6 +26,15 @@ def test_nothing_is_drawn_where_there_is_no_terminal(sample_retriever):
         answer = follow(build_program("rag", sample_retriever), "Why does bread rise?", None, console)
     assert answer.answer == "AnswerFromPassages says so."
     assert console.file.getvalue() == ""
+
+
+def test_the_tree_shows_sub_queries_without_the_question_before_them():
+    drawing = Drawing("Why does bread rise? ")
+    drawing.add(events.Searched(queries=("Why does bread rise? yeast", "Why does bread rise?")))
+    drawing.add(events.Read(part="yeast", passages=(Passage("yeast-1", "Yeast makes gas."),)))
+    lines = [line.strip("│├└─ ") for line in drawn(drawing).splitlines()]
+    assert lines[:4] == ["Why does bread rise?", "yeast", "yeast-1", "Why does bread rise?"]
+    assert lines[4].endswith(" 0 s")
 
 
 def test_a_terminal_shows_the_answer_while_it_is_written_and_stdout_has_it_once():

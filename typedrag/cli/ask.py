@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -15,6 +16,7 @@ from pydantic import Field, PositiveInt
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
+from rich.spinner import Spinner
 from rich.text import Text
 from rich.tree import Tree
 
@@ -180,6 +182,8 @@ def _read_questions(file: Path, fields: dict[str, str]) -> list[AskedQuestion]:
 
 
 def _answer_one(program: Program, question: str, question_type: str | None, *, as_json: bool, trace: bool) -> None:
+    from typedrag.text.sentences import with_source_numbers
+
     console = make_console(stderr=True)
     answer = follow(program, question, question_type, console)
     if trace:
@@ -187,16 +191,18 @@ def _answer_one(program: Program, question: str, question_type: str | None, *, a
     else:
         if answer.type_unsure:
             say(f"type unsure: perhaps {answer.question_type}; --type TYPE says it")
-        if answer.fallback:
+        if answer.fallback and (as_json or answer.answered is Answered.PASSAGES):
             say(f"fallback: {answer.fallback}")
     if as_json:
         print_json(answer.to_dict())
         return
-    echo(answer.marked)
+    echo(with_source_numbers(answer))
     if answer.sources:
         say(f"\n{answer.sources}")
     elif answer.answered == Answered.PASSAGES:
         say(f"\nNo passage is cited. Read: {', '.join(p.id for p in answer.passages)}")
+    elif answer.fallback and not trace:
+        say("--trace shows what was tried.")
 
 
 def _answer_many(questions: list[AskedQuestion], out: Path | None, *, trace: bool, **how: Any) -> None:
@@ -238,20 +244,20 @@ def follow(program: Program, question: str, question_type: str | None, console: 
         answer = None
         async for event in stream:
             drawing.add(event)
-            live.update(drawing.render())
             if isinstance(event, events.AnswerEnded):
                 answer = event.answer
         assert answer is not None  # a stream without an answer ends in an error
         return answer
 
-    with Live(drawing.render(), console=console, transient=True, vertical_overflow="visible") as live:
+    with Live(drawing, console=console, transient=True, refresh_per_second=8, vertical_overflow="visible"):
         return asyncio.run(draw(program.stream(question=question, question_type=question_type)))
 
 
 class Drawing:
-    """The state of an answer so far: a tree of its steps, and its text."""
+    """The state of an answer so far: a tree of its steps, its text, and the seconds that it has taken."""
 
     def __init__(self, question: str) -> None:
+        self._question, self._started, self._spinner = question.strip(), time.monotonic(), Spinner("dots")
         self._tree = Tree(f"[bold]{escape(question)}[/bold]")
         self._parts: dict[str, Tree] = {"": self._tree}
         self._text = ""
@@ -268,7 +274,8 @@ class Drawing:
                 branch.add(f"[cyan]{escape(question_type or route)}[/cyan]{' (type unsure)' * unsure}")
             case events.Searched(queries=queries):
                 for query in queries:
-                    self._parts.setdefault(query, branch.add(escape(query)))
+                    sub_query = query.removeprefix(self._question).strip() or query  # the rest is in the tree's root
+                    self._parts.setdefault(sub_query, branch.add(escape(sub_query)))
             case events.Read(passages=passages):
                 read = " ".join(p.id for p in passages) or "what the LM knows"
                 branch.add(f"[green]{escape(read)}[/green]")
@@ -277,9 +284,9 @@ class Drawing:
             case events.StepEnded(step=step) if step.name == FALLBACK:
                 branch.add(f"[yellow]fallback: {escape(step.output)}[/yellow]")
 
-    def render(self) -> RenderableType:
-        """The drawing as a renderable of rich."""
-        return Group(self._tree, Text(self._text)) if self._text else self._tree
+    def __rich__(self) -> RenderableType:
+        self._spinner.update(text=f"{time.monotonic() - self._started:.0f} s")
+        return Group(self._tree, *([Text(self._text)] if self._text else []), self._spinner)
 
 
 def draw_trace(answer: Answer, console: Console) -> None:

@@ -15,7 +15,7 @@ from typedrag.cli import options
 from typedrag.cli.terminal import RunsProgress, counting, draw_table, echo, print_json, say, wide_console
 from typedrag.core.errors import InputError
 from typedrag.lms.models import cache_dir
-from typedrag.optimizers.revelator import TrainingSettings
+from typedrag.optimizers.revelator_settings import TrainingSettings
 
 if TYPE_CHECKING:
     from typedrag.programs import HANRAG

@@ -5,7 +5,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from functools import cache
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from typedrag.core.errors import InputError, did_you_mean
@@ -97,7 +97,7 @@ def find_entry_points(kinds: str, ours: Iterable[str]) -> dict[str, EntryPoint]:
     """The entry points of the group `typedrag.KINDS`, by name, none of them loaded; names that are ours are taken."""
     points: dict[str, EntryPoint] = {}
     owners = dict.fromkeys(ours, "typedrag")
-    for point in _read_group(f"typedrag.{kinds}", tuple(sys.path)):
+    for point in _read_entry_points(tuple(sys.path)).select(group=f"typedrag.{kinds}"):
         if point.name in owners and owners[point.name] != _package(point):
             raise entry_point_error(point, f"{owners[point.name]} has that name already")
         points[point.name], owners[point.name] = point, _package(point)
@@ -105,8 +105,8 @@ def find_entry_points(kinds: str, ours: Iterable[str]) -> dict[str, EntryPoint]:
 
 
 @cache  # reading the entry points of all packages takes 20 ms, and specs are parsed often
-def _read_group(group: str, path: tuple[str, ...]) -> EntryPoints:
-    return entry_points(group=group)
+def _read_entry_points(path: tuple[str, ...]) -> Any:
+    return entry_points()  # an `EntryPoints`, in Python 3.11 a class of its own
 
 
 def load_entry_point(point: EntryPoint) -> Any:

@@ -1,5 +1,7 @@
 """Datasets with their splits, the loaders that are found by their names, and datasets from rows."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 from collections import Counter, defaultdict
@@ -8,14 +10,15 @@ from dataclasses import asdict, dataclass, field, is_dataclass
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import dspy
+from typing import TYPE_CHECKING, Any
 
 from typedrag.core.errors import InputError, did_you_mean
 from typedrag.core.registry import check_options, entry_point_error, find_entry_points, load_entry_point
 from typedrag.datasets.reading import Entry, OnFault, misfit, raise_fault
 from typedrag.text.words import question_key
+
+if TYPE_CHECKING:
+    import dspy
 
 SPLITS = ("train", "validation", "test")
 _CALLED = {"train": "train", "valid": "validation", "dev": "validation", "validation": "validation", "test": "test"}
@@ -276,6 +279,8 @@ def load_dataset(name: str, path: Path | str | None = None, **options: Any) -> D
 
 def example(**fields: object) -> dspy.Example:
     """An example with these fields, of which `question` is the only input."""
+    import dspy  # takes half a second, and a search needs none of it
+
     return dspy.Example(**fields).with_inputs("question")
 
 

@@ -1,11 +1,12 @@
 """Questions in a user's own file, under any field names."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-import dspy
 from pydantic import BeforeValidator, Field, model_validator
 
 from typedrag.core.errors import InputError
@@ -26,6 +27,9 @@ from typedrag.datasets.reading import (
     parse,
 )
 from typedrag.files.text_files import parse_json
+
+if TYPE_CHECKING:
+    import dspy
 
 
 def _listed(value: Any) -> Any:

@@ -1,16 +1,20 @@
 """The datasets of HANRAG: Adaptive-RAG's questions, compound ones, and those for each role of the revelator."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import dspy
 from pydantic import Field, create_model
 
 from typedrag.core.question_types import RevelatorRole, Route
 from typedrag.datasets import reading
 from typedrag.datasets.dataset import SPLITS, Dataset, build_dataset, example, given_path, given_splits
 from typedrag.datasets.reading import Entry, Id, Layout, Text, choose_subsets, misfit, parse, read_rows
+
+if TYPE_CHECKING:
+    import dspy
 
 COMPOUND = "compound"
 
@@ -103,6 +107,8 @@ def load_revelator(path: Path | None = None, subset: str | None = None) -> Datas
             return f"it is for the {role}"
         layout, inputs = _LAYOUTS[role]
         fields: dict[str, Any] = parse(layout, entry).model_dump(exclude={"role"})
+        import dspy
+
         return dspy.Example(**fields, subset=role.value).with_inputs(*inputs)
 
     dataset = build_dataset(REVELATOR, read_rows(file), to_example, source=str(file))

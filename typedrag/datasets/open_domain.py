@@ -1,11 +1,12 @@
 """Questions with short answers: the six open-domain sets that HANRAG evaluates on (section 4.1), and a user's own."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-import dspy
 from pydantic import AliasChoices, Field
 
 from typedrag.core.errors import InputError
@@ -13,6 +14,9 @@ from typedrag.core.records import Passage
 from typedrag.datasets import dataset, reading
 from typedrag.datasets.reading import Entry, Id, Layout, Text, all_listed, members, parse, read_rows
 from typedrag.datasets.reasoning_chains import WithContexts
+
+if TYPE_CHECKING:
+    import dspy
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,13 @@
 """Answers that are known to be better than others: by people, or as they were made for a test."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import dspy
 from pydantic import Field
 
 from typedrag.core.errors import InputError
@@ -15,6 +16,9 @@ from typedrag.datasets import reading
 from typedrag.datasets.dataset import Dataset, build_dataset, example, given_path, make_id
 from typedrag.datasets.reading import Entry, Id, Layout, ReferenceRow, SubQuestionRow, Text, misfit, parse, read_rows
 from typedrag.text.words import split_words
+
+if TYPE_CHECKING:
+    import dspy
 
 WEBGPT_HOME = "https://openaipublic.blob.core.windows.net/webgpt-answer-viewer/comparisons.jsonl"
 _TIE = "a tie: people prefer neither answer"

@@ -1,14 +1,18 @@
 """LiveRAG's questions: the benchmark that was published after the challenge in which PreQRAG took part."""
 
-from pathlib import Path
-from typing import Annotated, Any
+from __future__ import annotations
 
-import dspy
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
 from pydantic import BeforeValidator, Field
 
 from typedrag.core.question_types import DocumentScope
 from typedrag.datasets.dataset import Dataset, build_dataset, example
 from typedrag.datasets.reading import Entry, Id, Layout, Text, choose_subsets, decode, hub_rows, parse, read_rows
+
+if TYPE_CHECKING:
+    import dspy
 
 LIVERAG_HUB = "LiveRAG/Benchmark"
 _COLUMNS = ("Index", "Question", "Answer", "Supporting_Documents", "Session")

@@ -1,12 +1,13 @@
 """The datasets of RichRAG: its own files, WikiAsp and WikiPassageQA (appendix A), and pools of passages."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
-import dspy
 from pydantic import BeforeValidator, Field, model_validator
 
 from typedrag.core.errors import InputError
@@ -23,6 +24,9 @@ from typedrag.datasets.dataset import (
 )
 from typedrag.datasets.reading import Entry, Id, Layout, Text, choose_subsets, misfit, parse, read_rows
 from typedrag.files.text_files import write_text
+
+if TYPE_CHECKING:
+    import dspy
 
 PARTS = ("train", "dev", "test")
 HOME = "https://huggingface.co/datasets/ShootingWong/RichRAG-dataset-ckpt"

@@ -1,14 +1,18 @@
 """The datasets of sub-question coverage: people's labels of sub-questions, and Researchy Questions."""
 
-from pathlib import Path
-from typing import Annotated
+from __future__ import annotations
 
-import dspy
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
 from pydantic import Field
 
 from typedrag.core.question_types import SubQuestionType
 from typedrag.datasets.dataset import Dataset, build_dataset, example, given_path, make_id
 from typedrag.datasets.reading import Entry, Id, Layout, Text, hub_rows, misfit, parse, read_subsets
+
+if TYPE_CHECKING:
+    import dspy
 
 _NO_HOME = ("the labels of sub-questions have no home on the hub", "Name a copy: --path")
 

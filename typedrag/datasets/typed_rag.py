@@ -1,11 +1,12 @@
 """The datasets of Typed-RAG: Wiki-NFQA, LINKAGE's, NF-CATS, and questions as people type them."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import dspy
 from pydantic import AliasChoices, Field
 
 from typedrag.core.question_types import QuestionType
@@ -13,6 +14,9 @@ from typedrag.core.records import Reference
 from typedrag.datasets import reading
 from typedrag.datasets.dataset import Dataset, build_dataset, example, make_id
 from typedrag.datasets.reading import Entry, Id, Layout, Text, TypeName, choose_subsets, misfit, parse, read_rows
+
+if TYPE_CHECKING:
+    import dspy
 
 SUBSETS = ("nq", "squad", "trivia", "hotpotqa", "musique", "2wikimultihopqa")
 WIKI_NFQA_FILES = {name: (f"{name}.jsonl", f"{name}/annotated_odqa_nf_test.jsonl") for name in SUBSETS}

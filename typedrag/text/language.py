@@ -14,6 +14,9 @@ are taken for another language; and four of 85 in 38 other languages, like most 
 _NO_LANGUAGE = "zxx"
 _PIECE = 1_000  # characters of a text that are read: more do not change the result
 
+_ENGLISH_QUESTION = regex.compile(r"(?i)(?:how|what|when|where|which|who|why|should) [a-z]+[ -~]*\Z")
+"""Half a second of CPU is saved where the model need not be loaded."""
+
 _LATIN = regex.compile(r"\p{Latin}")
 _LETTER = regex.compile(r"\p{L}")
 
@@ -36,7 +39,8 @@ def detect_language(text: str) -> str:
 
 
 def is_english(text: str) -> bool:
-    return detect_language(text) == ENGLISH
+    """True unless another language is likelier by far; what begins as only English does needs no model."""
+    return bool(_ENGLISH_QUESTION.match(text)) or detect_language(text) == ENGLISH
 
 
 def detect_main_language(texts: Iterable[str]) -> str:

@@ -1,13 +1,14 @@
 """The sentences of a text in any script: their repetitions, and the passages that they use."""
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import regex
 from sentencex import segment
 
-from typedrag.core.records import Passage
+from typedrag.core.records import Answer, Passage
 from typedrag.text.words import content_words, encodable, split_words
 
 _ITEM_NUMBER = regex.compile(r"^\W*\p{Nd}+(?:[.):]\s+|、)")
@@ -139,6 +140,25 @@ def cited_sentences(answer: str, cited: Sequence[Passage], question: str) -> lis
         supports += [Support(start, end, passage.id) for passage in cited if passage.id in used]
     used_ids = {support.passage_id for support in supports}
     return supports + [Support(0, len(answer), passage.id) for passage in cited if passage.id not in used_ids]
+
+
+def with_source_numbers(answer: Answer) -> str:
+    """An answer's text for a reader, with the numbers that `Answer.sources` has after the sentences that use them.
+
+    Example:
+        >>> yeast = Passage("yeast", "Old yeast makes little gas.")
+        >>> answer = Answer("Why?", "Little gas is made. Knead it.", passages=(yeast,), citations=("yeast",))
+        >>> with_source_numbers(answer)
+        'Little gas is made. [1] Knead it.'
+    """
+    numbers = {passage.id: number for number, passage in enumerate(answer.cited, 1)}
+    marks: dict[int, set[int]] = defaultdict(set)
+    for support in cited_sentences(answer.answer, answer.cited, answer.question):
+        marks[support.end].add(numbers[support.passage_id])
+    text = answer.answer
+    for end in sorted(marks, reverse=True):
+        text = f"{text[:end]} {''.join(f'[{number}]' for number in sorted(marks[end]))}{text[end:]}"
+    return answer.marked.removesuffix(answer.answer) + text
 
 
 _NEW_WORDS = 2  # words besides the question's, at least, that show a sentence to come from a passage

@@ -11,10 +11,10 @@ from typedrag.optimizers.revelator import (
     CHECKPOINTS,
     MODEL,
     REPORT,
-    TrainingSettings,
     open_local_lm,
     train_revelator,
 )
+from typedrag.optimizers.revelator_settings import TrainingSettings
 
 QUICK = TrainingSettings(max_steps=40, learning_rate=1e-2, batch_size=4)
 

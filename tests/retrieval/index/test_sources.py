@@ -376,12 +376,32 @@ def test_a_file_of_the_same_name_as_one_that_is_indexed_gets_another_id(tmp_path
         write(tmp_path / parent / "docs" / "x.txt", "X.")
     first, second = tmp_path / "a" / "docs", tmp_path / "b" / "docs"
     indexed = [str(first)]
-    assert [p.id for p in read_passages([second], indexed=indexed)] == [f"{second.as_posix()}/x.txt#1"]
+    assert [p.id for p in read_passages([second], indexed=indexed)] == ["b/docs/x.txt#1"]
     assert [p.id for p in read_passages([tmp_path / "b"], indexed=indexed)] == ["b/docs/x.txt#1"]
     assert [p.id for p in read_passages([first], indexed=indexed)] == ["x.txt#1"]  # it is there already
 
 
 # links
+
+
+def test_ids_do_not_depend_on_how_a_folder_is_written(tmp_path, monkeypatch):
+    for folder in ("a/docs", "b/docs"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "bread.txt").write_text("Bread rises.")
+    monkeypatch.chdir(tmp_path / "a")
+    ways = ("docs", "docs/", "./docs", "../a/docs", str(tmp_path / "a/docs"))
+
+    def ids(*sources: str, indexed: tuple[str, ...] = ()) -> list[str]:
+        return [p.id for p in read_passages([Path(source) for source in sources], indexed=indexed)]
+
+    for way in ways:
+        assert (
+            ids(way) == ids(way, indexed=("docs",)) == ids(way, indexed=(str(tmp_path / "a/docs"),)) == ["bread.txt#1"]
+        )
+        assert ids(way, "../b/docs") == ["a/docs/bread.txt#1", "b/docs/bread.txt#1"]
+        assert ids(str(tmp_path / "b/docs"), indexed=(way,)) == ["b/docs/bread.txt#1"]
+    monkeypatch.chdir(tmp_path / "a/docs")
+    assert ids(".") == ["bread.txt#1"] and ids(".", indexed=("../../b",)) == ["docs/bread.txt#1"]
 
 
 def test_links_that_lead_out_of_a_folder_are_not_followed(tmp_path, caplog):

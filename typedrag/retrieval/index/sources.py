@@ -215,17 +215,19 @@ def read_contexts(sources: Sequence[Path], *, skip_bad: bool = False) -> Iterato
 
 def _files(sources: list[Path], indexed: Sequence[str]) -> Iterator[tuple[Path, str]]:
     """Yield the files to read, each with the beginning of its passages' ids."""
-    others = [Path(name) for name in indexed if Path(name) not in sources]
-    paths = [*dict.fromkeys(others), *sources]
-    names = [path.name for path in paths]
-    for source in sources:
-        label = shown_name(source.name if len(set(names)) == len(names) else source.as_posix())
+    # however a source is written: docs, ./docs and /home/me/docs are one
+    own, others = ([Path(os.path.normpath(Path(p).absolute())) for p in group] for group in (sources, indexed))
+    paths = [*(set(others) - set(own)), *own]
+    named_alike = len({path.name for path in paths}) < len(paths)
+    above = os.path.commonpath([path.parent for path in paths])
+    for source, path in zip(sources, own, strict=True):
+        label = shown_name(path.relative_to(above).as_posix() if named_alike else path.name)
         if not source.is_dir():
             yield source, label
             continue
         prefix = f"{label}/" if len(paths) > 1 else ""
-        for path in _walk(source):
-            yield path, prefix + shown_name(path.relative_to(source).as_posix())
+        for file in _walk(source):
+            yield file, prefix + shown_name(file.relative_to(source).as_posix())
 
 
 def _walk(folder: Path) -> list[Path]:
