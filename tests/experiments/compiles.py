@@ -60,5 +60,5 @@ def register(uri: str, out: Path, name: str, said: CompiledAbout, top_k: int = 3
     """A compile that finds one candidate, and its registered version."""
     save_compiled(compiled("rag", Options(top_k=top_k)), out / "program", said)
     run = tracker(uri)
-    run.begin_folder(out, {})
+    run.begin_folder(out, {}, kind="compile")
     return log_compile(run, (), result(out / "program"), "program", register_as=name)

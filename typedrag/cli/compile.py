@@ -35,7 +35,7 @@ FIELDS = options.field_options(
     "scorer.spec --scorer",
     ("scorer.api_base --scorer-api-base", "Address of its server; default: --api-base."),
     "threads", "calls_in_flight", "seed", "replies", "register_as --register", "tracking.enabled --tracking",
-    "tracking.uri --tracking-uri",
+    "tracking.uri --tracking-uri", "tracking.experiment --experiment",
 )  # fmt: skip
 
 

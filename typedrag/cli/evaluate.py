@@ -33,6 +33,7 @@ FIELDS = options.field_options(
     "dataset.fields --field", "dataset.split", "dataset.limit", "dataset.seed", "scorer.spec --scorer",
     "scorer.api_base --scorer-api-base", "threads", "calls_in_flight", "executor", "workers",
     "caps.failures --max-failures", "replies", "tracking.enabled --tracking", "tracking.uri --tracking-uri",
+    "tracking.experiment --experiment",
     "tracking.tracing --tracing/--no-tracing",
 )  # fmt: skip
 

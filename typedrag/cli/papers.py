@@ -34,6 +34,7 @@ FIELDS = options.field_options(
     ("scorer.spec --scorer", "The LM behind judges, in the place of all of the table's."),
     ("scorer.api_base --scorer-api-base", "Address of its server; default: --api-base."),
     "threads", "calls_in_flight", "tracking.enabled --tracking", "tracking.uri --tracking-uri",
+    "tracking.experiment --experiment",
 )  # fmt: skip
 Folder = Annotated[Path, "The tables' files."]
 Limit = Annotated[PositiveInt | None, "Maximum questions of each experiment; default: all."]

@@ -158,7 +158,7 @@ def import_(
         ("lm.spec --lm", "The generator. Default: TYPEDRAG_LM, else embedded."),
         ("lm.api_base", "Address of its server."),
         ("training.minutes", "Stop after this many minutes; continue with --resume."),
-        "tracking.enabled --tracking", "tracking.uri --tracking-uri",
+        "tracking.enabled --tracking", "tracking.uri --tracking-uri", "tracking.experiment --experiment",
     ),
     group=command,
     timeout=True,

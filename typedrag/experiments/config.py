@@ -248,8 +248,8 @@ class TrackingConfig(BaseModel):
     """Log runs to MLflow."""
     uri: str | None = None
     """The tracking store; by default `MLFLOW_TRACKING_URI`, else SQLite in typedrag's data folder."""
-    experiment: str = "typedrag"
-    """The name of MLflow's experiment."""
+    experiment: str | None = None
+    """The name of MLflow's experiment; by default `MLFLOW_EXPERIMENT_NAME`, else typedrag."""
     tracing: bool = False
     """Record each LM call as a span of an MLflow trace."""
 

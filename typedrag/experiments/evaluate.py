@@ -103,7 +103,7 @@ def run_evaluation(
             if answers:
                 answers.fill(held.store, parts.examples)
             before = restore_run(held.store.read(), folder)
-            begin_run(tracker, before, held.store.note)
+            begin_run(tracker, before, parts.dataset, held.store.note)
             others = account.spent + before.spent.times(-1)
             estimator = Estimator(before.planned, caps, lambda words: on_notice(f"{before.name}: {words}"), others)
             if not before.questions and (earlier := find_earlier_run(folder, before.settings)):

@@ -81,7 +81,7 @@ def test_what_is_registered_is_listed_with_its_scores(store, client):
     assert (old.about, old.compiled) == (None, None)
     assert "format 99" in old.problem
     assert other.compiled is None
-    assert client.get_run(first.run).info.run_name == "1"
+    assert client.get_run(first.run).info.run_name == "compile 1 → better"
     assert asdict(first)["about"]["compiled"]["objective/score"]["n"] == 100
 
 

@@ -5,6 +5,7 @@ import pytest
 from tests.experiments.evaluations import evaluation_of
 from typedrag.core.errors import LMUnavailable, TypedRAGError
 from typedrag.experiments import read_config, read_run, run_evaluation
+from typedrag.programs.program import program_class
 
 mlflow = pytest.importorskip("mlflow")
 
@@ -42,19 +43,36 @@ def test_a_run_is_told_with_all_that_it_was_made_with_and_that_came_of_it(evalua
     evaluate()
     [run] = tracked(tmp_path)
     assert run.info.status == "FINISHED"
-    assert run.info.run_name == "run"
+    assert run.info.run_name == "evaluation run: direct_lm on sample"
+    assert [run.data.tags[tag] for tag in ("kind", "program", "dataset")] == ["evaluation", "direct_lm", "sample"]
     assert run.info.run_id == read_run(tmp_path / "run").settings["mlflow run"]
     params = run.data.params
     assert params["program"] == "direct_lm"
-    assert params["options.reason.combine"] == "pool"
+    reads = program_class("direct_lm").reads
+    assert reads >= {n.removeprefix("options.").partition(".")[0] for n in params if "options." in n}
+    assert not {"name", "data", "licence", "git commit"} & params.keys()
     assert params["lm settings.max_tokens"] == "1024"
     assert params["metric tiny.scorer"] == "vllm:stub"
     assert len(params["dataset fingerprint"]) == 64
-    assert params["git commit"] == str(read_run(tmp_path / "run").settings["git commit"])
+    assert run.data.tags.get("mlflow.source.git.commit") == read_run(tmp_path / "run").settings["git commit"]
+    [logged] = run.inputs.dataset_inputs
+    assert (logged.dataset.name, logged.dataset.digest) == ("sample", params["dataset fingerprint"][:36])
+    assert {tag.key: tag.value for tag in logged.tags} == {"mlflow.data.context": params["split"]}
+    experiment = mlflow.get_experiment(run.info.experiment_id)
+    assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
     metrics = run.data.metrics
-    assert metrics["tiny/good"] == metrics["tiny/good/reason"] == 1.0
+    assert metrics["tiny/good"] == 1.0
+    assert "tiny/good/reason" not in metrics  # of one question
     assert (metrics["tiny/n"], metrics["tiny/failed"], metrics["length/not_measurable"]) == (6, 0, 1)
     assert (metrics["answers/questions"], metrics["cost/tokens"], metrics["spent/lm_calls"]) == (6, 110, 12)
+
+
+def test_the_experiment_is_the_environment_s_unless_one_is_named(evaluate, monkeypatch, tmp_path):
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", f"{tmp_path.name} of the environment")
+    evaluate(tracking={"experiment": None})
+    [run] = mlflow.search_runs(experiment_names=[f"{tmp_path.name} of the environment"], output_format="list")
+    assert run.info.status == "FINISHED"
+    assert mlflow.get_experiment_by_name(tmp_path.name) is None
 
 
 def test_a_run_that_is_continued_is_the_same_run(evaluate, tmp_path):

@@ -55,13 +55,13 @@ def curve(run, name: str) -> list[tuple[int, float]]:
 
 def test_a_compile_that_was_killed_goes_on_in_the_same_run(uri, out, tmp_path, monkeypatch):
     first = tracker(uri, "killed")
-    first.begin_folder(tmp_path, {"seed": 0})
+    first.begin_folder(tmp_path, {"seed": 0}, kind="compile")
     log_candidates(first, CANDIDATES[:1], "program")
     with monkeypatch.context() as killed:  # in the middle of a candidate
         killed.setattr(mlflow.MlflowClient, "set_terminated", lambda *_, **__: 1 / 0)
         log_candidates(first, CANDIDATES[:2], "program")
     again = tracker(uri, "killed")
-    again.begin_folder(tmp_path, {"seed": 0, "threads": 4})
+    again.begin_folder(tmp_path, {"seed": 0, "threads": 4}, kind="compile")
     assert parents("killed")[0].info.status == "RUNNING"
     log_candidates(again, CANDIDATES[:3], "program")  # best so far: from the first session
     log_candidates(again, CANDIDATES, "program")
@@ -86,7 +86,7 @@ def test_a_page_shows_the_best_so_far_and_escapes_texts():
 def test_a_judge_is_an_artifact_and_no_model(uri, tmp_path):
     save_judge(LinkageJudge(), tmp_path / "judge")
     compile_tracker = tracker(uri, "judge")
-    compile_tracker.begin_folder(tmp_path, {})
+    compile_tracker.begin_folder(tmp_path, {}, kind="compile")
     assert log_compile(compile_tracker, (), result(tmp_path / "judge"), "linkage-judge", register_as="judges") == ""
     [run] = parents("judge")
     assert {f.path for f in mlflow.artifacts.list_artifacts(run_id=run.info.run_id, artifact_path="judge")} == {
@@ -97,7 +97,7 @@ def test_a_judge_is_an_artifact_and_no_model(uri, tmp_path):
 def test_a_store_that_goes_away_stops_no_compile(uri, out, tmp_path, monkeypatch):
     notices: list[str] = []
     compile_tracker = tracker(uri, "away", notify=notices.append)
-    compile_tracker.begin_folder(tmp_path, {})
+    compile_tracker.begin_folder(tmp_path, {}, kind="compile")
 
     def gone(*_, **__):
         raise ConnectionError("no route\nto the host")
@@ -136,7 +136,7 @@ def test_no_key_and_no_address_is_left_anywhere(server, tmp_path, monkeypatch):
     folder = tmp_path / "compile" / f"run of {KEY}"
     save_compiled(program, folder / "program", said, redact=redact)
     compiling = tracker(uri, redact=redact, notify=notices.append)
-    compiling.begin_folder(folder, {"lm": {"base": f"https://{HOST}:8443/v1"}, "keys": [KEY]})
+    compiling.begin_folder(folder, {"lm": {"base": f"https://{HOST}:8443/v1"}, "keys": [KEY]}, kind="compile")
     found = replace(candidate(0, 0.4, best=True), how=str(error), changed=(KEY,))
     log_candidates(compiling, [found], "program")
     with monkeypatch.context() as away:

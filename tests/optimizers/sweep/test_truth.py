@@ -59,7 +59,7 @@ def test_what_is_looked_for_without_truthfulness_says_what_that_risks(settings, 
 
 def sweep_in_mlflow():
     """The parent run of the one sweep that was logged."""
-    [parent] = [r for r in mlflow.search_runs(output_format="list") if r.info.run_name == "sweep"]
+    [parent] = [r for r in mlflow.search_runs(output_format="list") if r.data.tags["kind"] == "sweep"]
     return parent
 
 

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import copy
 from dataclasses import fields
@@ -21,11 +21,13 @@ from typedrag.core.errors import InputError, TypedRAGError, Unavailable, first_l
 from typedrag.core.extras import require
 from typedrag.core.proxies import find_proxy
 from typedrag.core.redaction import redact_values
+from typedrag.datasets.dataset import Dataset
 from typedrag.experiments.config import TrackingConfig
 from typedrag.experiments.formats import flatten
-from typedrag.experiments.results import QuestionResult, Run, RunSummary, Tally
+from typedrag.experiments.results import FEWEST, QuestionResult, Run, RunSummary, Tally
 from typedrag.files.locks import wait_for_lock
 from typedrag.files.text_files import PART, temporary_path, write_text
+from typedrag.programs.program import program_class
 
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",  # nobody else needs to know what is evaluated
@@ -38,6 +40,7 @@ _ENVIRONMENT = {
     "MLFLOW_UV_AUTO_DETECT": "false",  # it would copy files of the working folder into a model
 }
 _SQLITE = "sqlite:///"
+_KIND_OF_PAGE = "mlflow.experimentKind"  # which pages MLflow shows: those of runs, not of traces
 _SOCKS = {"package": "PySocks", "module": "socks"}  # by which requests, and so MLflow, takes a SOCKS proxy
 
 
@@ -46,6 +49,10 @@ def tracking_uri(config: TrackingConfig) -> str:
     make again: `TYPEDRAG_DATA`, else the platform's."""
     data = os.environ.get("TYPEDRAG_DATA") or user_data_dir("typedrag", appauthor=False)
     return config.uri or os.environ.get("MLFLOW_TRACKING_URI") or f"{_SQLITE}{Path(data) / 'mlflow' / 'mlflow.db'}"
+
+
+def experiment_name(config: TrackingConfig) -> str:
+    return config.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "typedrag"
 
 
 def connect(config: TrackingConfig) -> Any:
@@ -59,13 +66,15 @@ def connect(config: TrackingConfig) -> Any:
         _make_store(file, artifacts)
     find_proxy(uri, **_SOCKS)
     mlflow.set_tracking_uri(uri)
-    if mlflow.get_experiment_by_name(config.experiment) is None:
+    name = experiment_name(config)
+    if mlflow.get_experiment_by_name(name) is None:
         try:
-            mlflow.create_experiment(config.experiment, artifact_location=artifacts)
+            mlflow.create_experiment(name, artifact_location=artifacts)
         except mlflow.MlflowException:  # another process may have been first
-            if mlflow.get_experiment_by_name(config.experiment) is None:
+            if mlflow.get_experiment_by_name(name) is None:
                 raise
-    mlflow.set_experiment(config.experiment)
+    if _KIND_OF_PAGE not in mlflow.set_experiment(name).tags:
+        mlflow.set_experiment_tag(_KIND_OF_PAGE, "custom_model_development")
     return mlflow
 
 
@@ -121,10 +130,30 @@ def faults_of_store(redact: Callable[[str], str], hint: str) -> Iterator[None]:
 
 
 PARENT, _COMMIT, _TABLES = "mlflow.parentRunId", "mlflow.source.git.commit", "mlflow.loggedArtifacts"
-_RUN_OF_TRACE = "mlflow.sourceRun"
+_RUN_OF_TRACE, _NOTE = "mlflow.sourceRun", "mlflow.note.content"
 _ID_FILE = "mlflow.json"
 _HINT = "Name another --tracking-uri, or go without: --no-tracking"
-_LONGEST_PARAMETER, _MOST_CHILDREN = 6000, 10_000
+_LONGEST_PARAMETER, _LONGEST_DIGEST, _MOST_CHILDREN = 6000, 36, 10_000
+_ARROW = " → "
+TRIAL = "trial"
+_ELSEWHERE = ("name", "data", "licence", "git commit")  # in the run's name, data and tags
+
+
+def parameters(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that become a run's parameters, a key a thing: of the options, those that its program reads and that
+    no knob sets."""
+    names = {"lm_settings": "lm settings", "dataset_fingerprint": "dataset fingerprint"}  # of sweeps
+    shown = {names.get(n, n): value for n, value in settings.items() if n not in (*_ELSEWHERE, "lms", "options")}
+    for role, lm in (settings.get("lms") or {}).items():  # of compiles
+        prefix = "" if role == "task" else f"{role} "
+        shown |= {f"{prefix}lm": lm["spec"], f"{prefix}lm settings": {n: v for n, v in lm.items() if n != "spec"}}
+    if options := settings.get("options"):
+        try:
+            reads: Collection[str] = program_class(str(settings.get("program"))).reads
+        except InputError:  # of no program here
+            reads = options
+        shown["options"] = {n: v for n, v in options.items() if n in reads and n not in (settings.get("knobs") or ())}
+    return shown
 
 
 class Tracker:
@@ -154,29 +183,64 @@ class Tracker:
         run_id: str | None = None,
         remember: Callable[[str], object] = lambda run_id: None,
         *,
+        kind: str,
+        dataset: Dataset | None = None,
         tags: Mapping[str, str] | None = None,
         hint: str = _HINT,
     ) -> None:
         """Begin the run, or resume an earlier one, unless tracking is off; `remember` gets the id of a new run.
 
-        The settings that the run depends on are JSON values, which become parameters; empty tags are left out.
+        The settings that the run depends on are JSON values, of which `parameters` become MLflow's; empty tags are left
+        out. The run's name in MLflow also tells its kind, program and dataset.
         """
         if not self.config.enabled:
             return
         self.name = self.redact(name)
+        data = "" if dataset is None else Path(dataset.source).stem if dataset.name == "file" else dataset.name
+        about = {"kind": kind, "program": str(settings.get("program") or ""), "dataset": data}
         with faults_of_store(self.redact, hint):
             if self.resume(run_id):
                 self.client.update_run(self.id, status="RUNNING")
             else:
                 from mlflow.tracking.context.registry import resolve_tags
 
-                self.id = self.client.create_run(self._experiment, run_name=self.name, tags=resolve_tags()).info.run_id
+                subject = " on ".join(filter(None, (about["program"], data)))
+                own = "" if name in (kind, about["program"]) else name
+                title = name if kind == TRIAL else f"{kind} {own}".strip() + (subject and f": {subject}")
+                run = self.client.create_run(self._experiment, run_name=self.redact(title), tags=resolve_tags())
+                self.id = run.info.run_id
                 remember(self.id)
-            self.log_settings(settings)
-            named = {**(tags or {}), _COMMIT: str(settings.get("git commit") or "")}
+                if dataset is not None:
+                    self._log_dataset(dataset, str(settings.get("split") or ""))
+            self.log_settings(parameters(settings))
+            named = {**about, **(tags or {}), _COMMIT: str(settings.get("git commit") or "")}
             self.tag({tag: value for tag, value in named.items() if value})
 
-    def begin_folder(self, folder: Path, settings: Mapping[str, Any], tags: Mapping[str, str] | None = None) -> None:
+    def _log_dataset(self, dataset: Dataset, split: str) -> None:
+        from mlflow.entities import Dataset as LoggedDataset
+        from mlflow.entities import DatasetInput, InputTag
+
+        source = json.dumps({"uri": self.redact(dataset.source)})
+        entity = LoggedDataset(dataset.name, dataset.fingerprint[:_LONGEST_DIGEST], "typedrag", source)
+        context = [InputTag("mlflow.data.context", split)] if split else []
+        self.client.log_inputs(self.id, datasets=[DatasetInput(entity, context)])
+
+    def conclude(self, verdict: str) -> None:
+        """Tag the run with a verdict, in which its name then ends."""
+        verdict = verdict or "no better"
+        self.tag({"verdict": verdict})
+        name = self.client.get_run(self.id).info.run_name.partition(_ARROW)[0]
+        self.client.update_run(self.id, name=f"{name}{_ARROW}{verdict}")
+
+    def begin_folder(
+        self,
+        folder: Path,
+        settings: Mapping[str, Any],
+        *,
+        kind: str,
+        dataset: Dataset | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
         """Begin the run of a folder, whose name it has and where its id is kept; see `begin`."""
         file = folder / _ID_FILE
         try:
@@ -188,13 +252,13 @@ class Tracker:
             folder.mkdir(parents=True, exist_ok=True)
             write_text(file, json.dumps({"run": new}) + "\n")
 
-        self.begin(folder.resolve().name, settings, run_id, remember, tags=tags)
+        self.begin(folder.resolve().name, settings, run_id, remember, kind=kind, dataset=dataset, tags=tags)
 
     def resume(self, run_id: str | None) -> bool:
         """Connect to the store and log to the run with this id; False if there is none, or it was deleted."""
         mlflow = connect(self.config)
         self.client = mlflow.MlflowClient()
-        self._experiment = mlflow.get_experiment_by_name(self.config.experiment).experiment_id
+        self._experiment = mlflow.get_experiment_by_name(experiment_name(self.config)).experiment_id
         try:
             run = self.client.get_run(run_id) if run_id else None
         except mlflow.MlflowException:
@@ -244,13 +308,19 @@ class Tracker:
         texts = {
             re.sub(r"[^\w./ -]", "_", name): str(value)[:_LONGEST_PARAMETER]
             for name, value in flatten(redact_values(settings, self.redact))
-            if value != {}
+            if value not in (None, "", {}, [])
         }
         self.client.log_batch(self.id, params=[Param(name, text) for name, text in texts.items() if name not in logged])
 
     def tag(self, tags: Mapping[str, str]) -> None:
         for name, value in tags.items():
             self.client.set_tag(self.id, name, self.redact(value))
+
+    def link(self, page: str, words: str) -> None:
+        """Link an artifact that is a page in the run's description, which MLflow shows first."""
+        self.client.set_tag(
+            self.id, _NOTE, f"[{words}](#/experiments/{self._experiment}/runs/{self.id}/artifacts/{page})"
+        )
 
     def artifact(self, name: str, text: str) -> None:
         self.client.log_text(self.id, self.redact(text), name)
@@ -349,12 +419,11 @@ def trace_calls(tracker: Tracker) -> Iterator[None]:
 NOTE = "mlflow run"
 
 
-def begin_run(
-    tracker: Tracker, run: Run, note: Callable[[str, str], None], tags: Mapping[str, str] | None = None
-) -> None:
-    """Begin MLflow's run, or resume the one that the run's note names; `note` makes that note."""
+def begin_run(tracker: Tracker, run: Run, dataset: Dataset, note: Callable[[str, str], None]) -> None:
+    """Begin MLflow's run of an evaluation, or resume the one that the run's note names; `note` makes that note."""
     settings = {name: value for name, value in run.settings.items() if name != NOTE}
-    tracker.begin(run.name, settings, run.settings.get(NOTE), partial(note, NOTE), tags=tags)
+    known, remember = run.settings.get(NOTE), partial(note, NOTE)
+    tracker.begin(run.name, settings, known, remember, kind="evaluation", dataset=dataset)
 
 
 def log_run(
@@ -363,15 +432,16 @@ def log_run(
     if not tracker.id:
         return
     with tracker.attempt(f"run '{run.name}'", "Nothing is lost: log it with --resume"):
-        values: dict[str, float] = {}  # such as linkage/mrr overall and linkage/mrr/reason by type
-        groups = {"": summary.overall, **{f"/{name}": group for name, group in summary.types.items()}}
-        for suffix, group in groups.items():
-            values |= {f"answers/{f.name}{suffix}": float(getattr(group, f.name)) for f in fields(Tally)}
-            values |= {f"cost/{name}{suffix}": mean for name, mean in group.cost.items()}
+        overall = summary.overall
+        values = {f"answers/{f.name}": float(getattr(overall, f.name)) for f in fields(Tally)}
+        values |= {f"cost/{name}": mean for name, mean in overall.cost.items()}
+        for name, metric in overall.metrics.items():
+            counts = {"n": metric.n, "failed": metric.failed, "not_measurable": metric.not_measurable}
+            values |= {f"{name}/{count}": float(n) for count, n in counts.items() if n or count != "not_measurable"}
+        groups = {"": overall, **{f"/{name}": g for name, g in summary.types.items() if g.questions >= FEWEST}}
+        for suffix, group in groups.items():  # such as linkage/mrr overall and linkage/mrr/reason by type
             for name, metric in group.metrics.items():
-                counts = {"n": metric.n, "failed": metric.failed, "not_measurable": metric.not_measurable}
-                measures = {**metric.measures, **counts}
-                values |= {f"{name}/{measure}{suffix}": float(value) for measure, value in measures.items()}
+                values |= {f"{name}/{measure}{suffix}": float(value) for measure, value in metric.measures.items()}
         tracker.log(values | summary.spent.metrics)
         answers = [{"id": q.id, **q.answer.to_dict()} for q in run.questions if q.answer]
         tracker.artifact("traces.jsonl", "".join(json.dumps(a, ensure_ascii=False) + "\n" for a in answers))

@@ -26,6 +26,7 @@ from typedrag.experiments.evaluate import run_evaluation
 from typedrag.experiments.held_out import TRUTH, with_truthfulness
 from typedrag.experiments.judges.saved import SavedJudge, save_judge
 from typedrag.experiments.resources import bm25_settings, reranker_spec
+from typedrag.experiments.results import FEWEST
 from typedrag.experiments.tracking.registry import log_model
 from typedrag.experiments.tracking.tracker import Tracker, check_store
 from typedrag.files.text_files import write_text
@@ -186,7 +187,8 @@ class _Compile(CompileResources):
         if self.risk:
             self.watching.notice(self.risk)
         with open_folder():
-            self.tracker.begin_folder(self.out, self.public_settings, {RISK: self.risk})
+            tags = {RISK: self.risk}
+            self.tracker.begin_folder(self.out, self.public_settings, kind="compile", dataset=self.dataset, tags=tags)
             log = partial(log_compile, self.tracker, target=self.target.name, risk=self.risk)
             try:
                 # unreadable replies are kept, so that a resumed compile fails where it failed
@@ -322,7 +324,7 @@ def _log_candidates(tracker: Tracker, candidates: Sequence[Candidate], target: s
     best = None
     for candidate in candidates:
         best = candidate.score if candidate.best else best
-        tags = {_TARGET: target, _NUMBER: str(candidate.number)}
+        tags = {"kind": "candidate", _TARGET: target, _NUMBER: str(candidate.number)}
         nested = tracker.child(f"candidate {candidate.number}", tags)
         if nested.finished:
             continue
@@ -356,6 +358,7 @@ def log_compile(
             tracker.table("candidates.json", rows)
             shown = [Candidate.from_dict(redact_values(asdict(c), tracker.redact)) for c in candidates]
             tracker.artifact("trajectory.html", render_candidates(shown, target, tracker.name, risk))
+            tracker.link("trajectory.html", "The compile's candidates as a page")
         tracker.tag({"stopped": stopped})
         if result is not None:
             tracker.artifact("result.json", json.dumps(result.to_dict(), ensure_ascii=False, indent=1) + "\n")
@@ -365,7 +368,7 @@ def log_compile(
             is_program = result.folder.name == PROGRAM
             about = (Compiled if is_program else SavedJudge).read(result.folder).about
             tracker.log(dict(_test_metrics(about, result.test.differences)))
-            tracker.tag({"verdict": about.verdict})
+            tracker.conclude(about.verdict)
             if is_program:
                 version = log_model(tracker, result.folder, register_as)
         tracker.end(stopped=result is None)
@@ -386,8 +389,11 @@ def _test_metrics(about: CompiledAbout, differences: Sequence[Difference]) -> It
         if d.p is not None:
             yield f"test/p/{name}", d.p
     for name, estimate in estimates.items():
+        by_type = name.count("/") > 2
+        if by_type and (estimate.n < FEWEST or "/cost/" in name):
+            continue
         yield f"test/{name}", estimate.value
-        for part in ("low", "high", "n"):
+        for part in () if by_type else ("low", "high", "n"):
             if (value := getattr(estimate, part)) is not None:
                 yield f"test/{name}/{part}", float(value)
 

@@ -132,7 +132,7 @@ def train_ranker(
             outcome = TrainingOutcome.model_validate(finished["outcome"])
             return TrainedRanker(out / RANKER, finished["examples"], outcome, run.store.read().spent)
         tracker, stopped = Tracker(config.tracking, redact, watching.notice), True
-        tracker.begin_folder(out, {**identity, "git commit": git_commit() or ""})
+        tracker.begin_folder(out, {**identity, "git commit": git_commit() or ""}, kind="ranker training")
 
         def log(values: Mapping[str, float], step: int) -> None:
             if tracker.works:

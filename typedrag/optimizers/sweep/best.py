@@ -325,7 +325,7 @@ def _log(sweep: Sweep, best: Best, register_as: str | None, on_notice: Callable[
         with tracker.attempt("the best", "The same command logs it"):
             if tracker.resume(sweep.study.user_attrs.get(MLFLOW)):
                 tracker.log(metrics)
-                tracker.tag({"verdict": best.verdict})
+                tracker.conclude(best.verdict)
                 tracker.artifacts(best.folder.parent, best.folder.parent.name)
                 if register_as:
                     return log_model(tracker, best.folder, register_as)

@@ -29,7 +29,7 @@ from typedrag.experiments.evaluate import answer_and_judge, open_run
 from typedrag.experiments.executors import LocalExecutor
 from typedrag.experiments.held_out import with_objective
 from typedrag.experiments.results import Run, question_items, restore_run, summarize
-from typedrag.experiments.tracking.tracker import PARENT, Tracker, log_run, trace_calls
+from typedrag.experiments.tracking.tracker import PARENT, TRIAL, Tracker, log_run, trace_calls
 from typedrag.files.database import Tables
 from typedrag.files.locks import join_workers
 from typedrag.lms.client import limit_calls_in_flight
@@ -131,6 +131,8 @@ def run_sweep(config: SweepConfig, out: Path, *, watching: SweepProgress | None 
                 sweep.study.user_attrs[study.IDENTITY],
                 sweep.study.user_attrs.get(study.MLFLOW),
                 partial(sweep.study.set_user_attr, study.MLFLOW),
+                kind="sweep",
+                dataset=sweep.parts.base.dataset,
                 tags={RISK: sweep.parts.risk},
                 hint="Name another tracking.uri, or go without: tracking.enabled: false",
             )
@@ -244,7 +246,8 @@ class _Worker:
             tags = {PARENT: self.tracker.id, POINT_TAG: params_key(trial.params), NUMBER_TAG: str(trial.number)}
             remember = partial(trial.set_user_attr, study.MLFLOW)
             try:  # the run of a trial whose parameters it makes again is resumed
-                tracker.begin(begun.name, begun.settings, trial.user_attrs.get(study.MLFLOW), remember, tags=tags)
+                known = trial.user_attrs.get(study.MLFLOW)
+                tracker.begin(begun.name, begun.settings, known, remember, kind=TRIAL, dataset=base.dataset, tags=tags)
             except TypedRAGError as error:  # the store worked when the sweep began
                 self.watching.notice(f"trial {trial.number} is not logged to MLflow: {error}")
             stopped, state = "a fault ended it", ""
@@ -412,6 +415,7 @@ def _log_sweep(tracker: Tracker, sweep: Sweep, stopped: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         write_figures(sweep, Path(folder))
         tracker.artifacts(Path(folder))
+        tracker.link("figures.html", "The sweep's page: its front, its trials and what mattered")
     tracker.tag({"stopped": stopped})
     if not sweep.trials(TrialState.RUNNING):
         tracker.end(stopped=bool(stopped))
