@@ -15,6 +15,8 @@ Questions are taken in turn from each type, so that the rows of a killed run are
 from there. With --base, typed_rag is also compared with the rows of another run. With --types, a JSON file of question
 types by id, such as those by hand in configs/question_types.json, the types are these: what right types are worth.
 
+Rows that are at hand need no LM: benchmarks/typed_retrieval_antique.jsonl and its neighbour hold those of the docs.
+
     python -m benchmarks.typed_retrieval antique.json.gz INDEX --fusion --lm vllm:qwen --out rows.jsonl
 """
 
@@ -106,7 +108,6 @@ def row_of(example: dspy.Example, lowest: int, rag: Program, typed: Program, fus
     varied = {"fusion": measure(fusion(question=example.question).passages, example, lowest)} if fusion else {}
     return {
         "id": example.id,
-        "question": example.question,
         "question_type": own.question_type,
         "rag": measure(plain.passages, example, lowest),
         "deep": measure(as_deep(own, rag), example, lowest),
@@ -125,7 +126,9 @@ def table(rows: Iterable[Row], ways: Sequence[str]) -> str:
     for row in rows:
         by_type[row["question_type"]].append(row)
     every = [row for some in by_type.values() for row in some]
-    everything = {**dict(sorted(by_type.items())), "all": every, "decomposed": [r for r in every if r["decomposed"]]}
+    everything = {**dict(sorted(by_type.items())), "all": every}
+    if decomposed := [row for row in every if row["decomposed"]]:
+        everything["decomposed"] = decomposed
     measures = ("ndcg", "good")
     *others, last = ways
     head = ["type", "n", *(f"{m}: {w}" for m in measures for w in (*ways, *(f"{last} − {way}" for way in others)))]

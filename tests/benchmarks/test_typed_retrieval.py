@@ -1,7 +1,7 @@
 import dspy
 import pytest
 
-from benchmarks.typed_retrieval import as_deep, beside, measured, table, without_answers
+from benchmarks.typed_retrieval import as_deep, beside, measure, table, without_answers
 from tests.programs.passages import Numbered
 from tests.programs.ways import EACH_ANSWERED
 from tests.scripted import scripted
@@ -41,18 +41,21 @@ def test_a_search_as_deep_has_as_many_candidates_as_all_queries_found():
 
 def test_of_the_first_five_the_good_and_the_gain_are_counted():
     labels = [4, 3, 2, 1]
-    example = dspy.Example(references=tuple(Reference(f"label {n}", n) for n in labels))
+    references = tuple(Reference(f"label {n}", n) for n in labels)
+    example = dspy.Example(references=references, passage_texts=("label 4", "label 3"))
     best = [Passage(str(n), f"label  {n}") for n in labels]
-    assert measured(best, example) == {"ndcg": 1.0, "good": 2, "passages": 4}
+    assert measure(best, example, 1) == {"ndcg": 1.0, "good": 2, "passages": 4, "ids": ["4", "3", "2", "1"]}
     others = [Passage(f"x{n}", f"unlabelled {n}") for n in range(5)]
-    assert measured([*others, *best], example) == {"ndcg": 0.0, "good": 0, "passages": 9}
+    below = measure([*others, *best], example, 1)
+    assert (below["ndcg"], below["good"], below["passages"]) == (0.0, 0, 9)
     # gains 3, 2, 1 at ranks 1, 2, 3 at best; here 3 at rank 2
-    assert measured([others[0], best[0]], example)["ndcg"] == pytest.approx((3 / 1.585) / (3 + 2 / 1.585 + 1 / 2), 1e-3)
+    second = measure([others[0], best[0]], example, 1)["ndcg"]
+    assert second == pytest.approx((3 / 1.585) / (3 + 2 / 1.585 + 1 / 2), 1e-3)
 
 
 def test_differences_are_of_the_same_questions():
     def row(ndcg: float) -> dict[str, object]:
-        return {"question_type": "reason", "typed": {"ndcg": ndcg, "good": 1}}
+        return {"question_type": "reason", "typed": {"ndcg": ndcg, "good": 1}, "decomposed": ""}
 
     rows = beside({"a": row(0.75), "b": row(0.5), "c": row(0)}, {"a": row(0.25), "b": row(0)})
     said = table(rows, ("before", "typed")).splitlines()
