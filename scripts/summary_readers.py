@@ -220,7 +220,7 @@ def coverage(reading: Reading, page: str) -> Summary:
 
 
 PAGES: Mapping[str, tuple[Callable[[Reading, str], Summary], Sequence[str]]] = {
-    "results": (programs, ("results",)),
+    "results": (programs, ("results", "typed-rag")),
     "results-again": (programs, ("results-again",)),
     "results-systems": (programs, ("results-systems",)),
     "results-systems-wiki-nfqa": (programs, ("results-systems-wiki-nfqa",)),

@@ -15,6 +15,8 @@ _WHERE_ASKED = {
 }
 """Markers of tests that run where they are asked for, or where CI is set."""
 
+collect_ignore = ["serving/clients"]  # scripts of other environments
+
 # the first example of a property may load a library, and the machine may be busy
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")

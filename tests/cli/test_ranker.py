@@ -46,9 +46,13 @@ def test_settings_come_from_a_file_too_and_unknown_ones_are_refused(data, tmp_pa
     (tmp_path / "c.yaml").write_text("data: train.jsonl\nstart: scratch\ntraining: {epochs: 1, batch: 32}\n", "utf-8")
     done = ranker("train", "--config", "c.yaml", "--out", "out", "--set", "at_once=8", "--no-tracking", "--json")
     assert done.exit_code == 0 and json.loads(done.stdout)["steps"] == 2, done.output
-    for flags in (["--set", "epoch=2"], ["--ranker", "depth=2"], ["--pairs", "samples=0"]):
-        refused = ranker("train", "--config", "c.yaml", "--out", "other", *flags)
-        assert refused.exit_code == 2 and "refused" in refused.stderr, refused.output
+    for flag, setting, problem in (
+        ("--set", "epoch=2", "training.epoch is no setting. Did you mean 'epochs'?"),
+        ("--ranker", "depth=2", "ranker.depth is no setting"),
+        ("--pairs", "samples=0", "samples is refused"),
+    ):
+        refused = ranker("train", "--config", "c.yaml", "--out", "other", flag, setting)
+        assert refused.exit_code == 2 and problem in refused.stderr, refused.output
 
 
 def test_pools_of_a_dataset(tmp_path, shared_data, monkeypatch):

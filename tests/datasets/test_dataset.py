@@ -108,7 +108,9 @@ def test_repeated_ids_are_refused():
 
 
 def test_unknown_names_and_options_are_refused():
-    with pytest.raises(InputError, match=r"no dataset is called 'nfqa'. Datasets: .*wiki-nfqa"):
+    with pytest.raises(
+        InputError, match=r"no dataset is called 'nfqa'. Did you mean 'wiki-nfqa'[?] Datasets: .*wiki-nfqa"
+    ):
         load_dataset("nfqa")
     with pytest.raises(InputError, match=r"dataset 'nf-cats' has no option 'fields'. Its options: subset"):
         load_dataset("nf-cats", fields={})

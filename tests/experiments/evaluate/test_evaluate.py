@@ -74,7 +74,7 @@ def test_the_summary_is_written_beside_the_run(evaluate, tmp_path):
     overall = summary["overall"]
     assert (overall["questions"], overall["failed"]) == (12, 0)
     assert overall["cost"]["tokens"] == 110
-    counts = {"n": 12, "failed": 0, "not_measurable": 0, "measures": {"good": 1.0}, "answered": {}}
+    counts = {"n": 12, "failed": 0, "not_measurable": 0, "score": 1.0, "measures": {"good": 1.0}, "answered": {}}
     assert overall["metrics"]["tiny"] == counts
     assert overall["metrics"]["length"]["n"] == 10
     assert overall["metrics"]["length"]["not_measurable"] == 2

@@ -187,7 +187,7 @@ def test_what_could_not_be_loaded_again_is_not_saved(tmp_path):
     out = tmp_path / "c"
     program = compiled()
     program.extra = dspy.Predict("question -> answer")
-    with pytest.raises(InputError, match="has not the same predictor 'extra'"):
+    with pytest.raises(InputError, match="a newly built one lacks the predictor 'extra'"):
         save_compiled(program, out)
     del program.extra
     program.strategies["reason"].forward = MethodType(lambda self, **_: None, program.strategies["reason"])
@@ -239,7 +239,7 @@ def test_a_part_that_is_missing_or_torn_is_named(folder, part):
         ({"format": 10**300}, "this typedrag reads 1. Update typedrag"),
         (
             {"program": "typed_rag_2"},
-            "from a program 'typed_rag_2', which there is not. Programs: adaptive_rag",
+            "from a program 'typed_rag_2', which there is not. Did you mean 'typed_rag'? Programs: adaptive_rag",
         ),
         ({"program": "../../etc/passwd"}, "was compiled from a program '../../etc/passwd', which there is not"),
         ({"program": "a\x1b[31m\nb"}, "program.json is not as typedrag writes it, at 'program'"),
