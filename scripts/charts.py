@@ -11,7 +11,7 @@ from typedrag.experiments.formats import format_value
 
 INK, BEYOND, WITHIN = "#777b84", "#d05a22", "#3a7cc6"
 """Of text and lines; of a dot whose interval leaves the line out; of one whose interval does not. On light and dark."""
-_WIDTH, _ROW, _FRAME = 8.4, 0.29, 1.0
+_WIDTH, _ROW, _FRAME = 8.4, 0.29, 1.2
 """In inches: the whole figure; a row; what a panel takes besides its rows."""
 _CHARACTERS = 88
 """How many fit beside one another."""
@@ -25,11 +25,13 @@ class Panel:
         title: What is measured, and of what.
         dots: What was measured, by the row's label.
         line: The value at no difference, or at chance.
+        less_is_better: Whether small values are the better ones, as those of costs are.
     """
 
     title: str
     dots: Mapping[str, Estimate]
     line: float | None = 0.0
+    less_is_better: bool = False
 
 
 def draw(panels: Sequence[Panel], file: Path) -> None:
@@ -93,6 +95,8 @@ def _draw_panel(axes: Any, panel: Panel, *, labelled: bool, wrap: int) -> None:
     axes.locator_params(axis="x", nbins=4)
     if panel.line is not None:
         axes.axvline(panel.line, color=INK, linestyle="--", linewidth=1, clip_on=False)
+        left, right = ("better", "worse") if panel.less_is_better else ("worse", "better")
+        axes.set_xlabel(f"← {left} | {right} →", fontsize=9)
     for at, dot in enumerate(panel.dots.values()):
         color = BEYOND if beyond(dot, panel.line) else WITHIN
         axes.plot(

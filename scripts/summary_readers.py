@@ -135,7 +135,11 @@ def sweep(reading: Reading, page: str) -> Summary:
     table = table_of(reading(page), "The best, measured again")
     where = {"where it was chosen": "gain where it was chosen", "on other questions": "gain"}
     panels = [
-        Panel(f"{MEASURES[m]}: best trial less program as it was", {k: table.estimate(c, m) for k, c in where.items()})
+        Panel(
+            f"{MEASURES[m]}: best trial less program as it was",
+            {k: table.estimate(c, m) for k, c in where.items()},
+            less_is_better=m == TOKENS,
+        )
         for m in (MRR, TOKENS)
     ]
     return Summary(panels, ("measure", *table.header[1:]), table.rows)
