@@ -248,7 +248,7 @@ def test_the_unit_answers_and_loads_its_program_again(host, server, sample_index
         assert_answers(serving, key)
         save_compiled(build_without_index("direct_lm"), host.root / "var/lib/typedrag/program")
         serving.process.send_signal(signal.SIGHUP)
-        serving.wait_for("program program is served")
+        serving.wait_for("program program was reloaded")
 
 
 def test_a_pod_answers_from_the_image_s_data_and_the_secret(host, server, sample_index):

@@ -87,7 +87,7 @@ def cause_all_alerts(lm: LMServer, server: Process, headers: dict[str, str], pro
     first.join()
     edit(program, "program.json", format=99)
     server.process.send_signal(signal.SIGHUP)
-    server.wait_for("is not served")
+    server.wait_for("was not reloaded")
     lm.reply = lambda call: (503, "gone")
     assert ask("Why do leaves fall?").status_code == 503
 

@@ -324,7 +324,7 @@ COMPILED = {
         ({"objectives": ["cost/token"]}, "there is no cost 'cost/token'"),
         ({"constraints": [{"measure": "cost/dollars", "at_most": 1}]}, "there is no cost 'cost/dollars'"),
         ({"knobs": {"reranker": None, "reason.combine": ["both"]}}, "option reason.combine cannot be 'both'"),
-        ({"knobs": {"teleprompter": ["none", "mipro"]}}, "teleprompter 'mipro'"),
+        ({"knobs": {"teleprompter": ["none", "mipro"]}}, "optimizer 'mipro' is not among the optimizers of 'compile'"),
         ({"knobs": {"bm25.b": None}}, "too many values for a grid"),
         ({"objectives": ["linkage/mrr"]}, "measure 'linkage/mrr' is of no metric"),
         ({"dataset": {"split": "all"}}, "over the split all would see questions of the split test"),

@@ -60,7 +60,7 @@ def test_each_retriever_says_what_its_results_depend_on(hybrid, sparse, dense):
     fingerprint = sparse.manifest.fingerprint
     assert sparse.identity == {"index": fingerprint, "normal_form": "NFKC"}
     assert dense.identity["retriever"] == "dense" and dense.identity["encoder"]["dimensions"] == 384
-    assert hybrid.identity == {**dense.identity, "index": fingerprint, "retriever": "hybrid"}
+    assert hybrid.identity == {**dense.identity, **sparse.identity, "retriever": "hybrid"}
     assert HybridRetriever(sparse, dense, weight=0.5).identity["retriever"] == "hybrid:0.5"
     assert hybrid.place == sparse.place == dense.place == str(sparse.index)
     assert list(hybrid.passages()) == list(sparse.passages())
