@@ -137,9 +137,16 @@ def _start() -> None:
         "-XX:+IgnoreUnrecognizedVMOptions",
         "--sun-misc-unsafe-memory-access=allow",  # no warnings of Java 24 and newer about Lucene
         "-Djava.util.logging.config.file=/dev/null",
-        # errors to stderr; the jar's own configuration takes as long as all else and logs to stdout
-        "-Dlog4j2.loggerContextFactory=org.apache.logging.log4j.simple.SimpleLoggerContextFactory",
     )
+    # errors alone, to stderr: the jar's own configuration takes as long as all else, and logs to stdout
+    if importlib.util.find_spec("pyserini") is None:
+        factory = "org.apache.logging.log4j.simple.SimpleLoggerContextFactory"
+        jnius_config.add_options(f"-Dlog4j2.loggerContextFactory={factory}")
+    else:  # it needs the configuration
+        from jnius import autoclass
+
+        level = autoclass("org.apache.logging.log4j.Level")
+        autoclass("org.apache.logging.log4j.core.config.Configurator").setAllLevels("", level.ERROR)
 
 
 def _class_archive(java: Java, jar: Path) -> tuple[str, ...]:
