@@ -224,6 +224,11 @@ def disagreements(baseline: Run, run: Run, labels: tuple[str, str], seed: int = 
     return conflicts
 
 
+def order_measures(measures: Iterable[str]) -> list[str]:
+    """Measures as they are shown: truthfulness first, the others in their order, then costs."""
+    return [*sorted(measures, key=lambda m: not m.startswith(f"{TRUTHFULNESS}/")), *COSTS]
+
+
 def short_name(measure: str) -> str:
     """A measure as it is shown where each metric has one: by the metric's name, if it is its score or called like it.
 
@@ -330,10 +335,7 @@ def _choose_measures(runs: Sequence[Run], baseline: int, names: Sequence[str] | 
         named = [f"{metric}/{metric}", *(known if len(known) == 1 else ())]
         primary = next((m for m in named if m in known and higher_is_better(m)), f"{metric}/score")
         of_metric[metric] = list(dict.fromkeys((primary, *known)))
-    shared = sorted(
-        [m for known in of_metric.values() for m in known], key=lambda m: not m.startswith(f"{TRUTHFULNESS}/")
-    )
-    shared += COSTS
+    shared = order_measures(m for known in of_metric.values() for m in known)
     chosen: dict[str, None] = dict.fromkeys(() if names else shared)
     for name in names or ():
         matching = [m for m in shared if m == name or m.startswith(f"{name}/")]

@@ -29,6 +29,7 @@ from typedrag.experiments.compare import (
     belongs,
     compare,
     conflicts_between,
+    order_measures,
     run_labels,
     short_name,
     strata,
@@ -38,7 +39,6 @@ from typedrag.experiments.judges.pairwise import PairwiseComparison
 from typedrag.experiments.results import METRIC, JudgeTally, MetricResult, QuestionResult, Run, Tally, higher_is_better
 from typedrag.metrics.estimate import bootstrap_estimate
 from typedrag.metrics.judges.linkage import Convention, chance_measures
-from typedrag.metrics.objective import TRUTHFULNESS
 from typedrag.metrics.sub_question_coverage import Judged, Scenario, scenarios
 from typedrag.text.words import question_key
 
@@ -155,8 +155,7 @@ def question_details(runs: Sequence[Run], labels: Sequence[str]) -> dict[str, An
 
 def all_measures(runs: Sequence[Run]) -> list[str]:
     """The measures of any of the runs, truthfulness first and costs last."""
-    measures = dict.fromkeys(m for run in runs for m in run.measures)
-    return [*sorted(measures, key=lambda m: not m.startswith(f"{TRUTHFULNESS}/")), *COSTS]
+    return order_measures(dict.fromkeys(m for run in runs for m in run.measures))
 
 
 def sub_questions(result: MetricResult) -> list[dict[str, Any]]:
