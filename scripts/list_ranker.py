@@ -27,9 +27,10 @@ from typedrag.datasets.richrag import Pool, read_pools, write_pools
 from typedrag.experiments.config_file import read_into
 from typedrag.experiments.formats import format_estimate, format_p, markdown_table
 from typedrag.files.text_files import write_text
+from typedrag.optimizers.list_ranker.config import RankerTrainConfig
 from typedrag.optimizers.list_ranker.measures import RankerReport, RankerScores, compare_rankers, evaluate_rankers
 from typedrag.optimizers.list_ranker.pools import find_scale, pools_from_labels
-from typedrag.optimizers.list_ranker.run import RankerTrainConfig, TrainedRanker, TrainingProgress, train_ranker
+from typedrag.optimizers.list_ranker.run import TrainedRanker, TrainingProgress, train_ranker
 from typedrag.optimizers.trainer import StepLoss
 from typedrag.retrieval import BM25Retriever, open_reranker
 from typedrag.retrieval.opening import default_index

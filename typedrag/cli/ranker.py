@@ -16,7 +16,7 @@ from typedrag.cli.terminal import RunsProgress, claim_file, counting, draw_table
 from typedrag.core.errors import InputError
 from typedrag.experiments.formats import format_estimate, format_p
 from typedrag.experiments.results import read_run
-from typedrag.optimizers.list_ranker.run import RankerTrainConfig
+from typedrag.optimizers.list_ranker.config import RankerTrainConfig
 from typedrag.runs import Stages
 
 if TYPE_CHECKING:

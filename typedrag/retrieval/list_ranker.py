@@ -18,12 +18,12 @@ from typedrag.files.text_files import new_folder, parse_json, write_json
 from typedrag.retrieval.list_network import (
     Candidates,
     ListRankerModel,
-    ListRankerSettings,
     PretrainedDecoder,
     Reader,
     SmallDecoder,
     States,
 )
+from typedrag.retrieval.list_ranker_settings import ListRankerSettings
 from typedrag.retrieval.local_models import accelerator, locate_model
 from typedrag.retrieval.rerankers import ModelReranker
 

@@ -9,8 +9,8 @@ from tests.scripted import signatures as s
 from typedrag.core.errors import CallFailed, InputError
 from typedrag.datasets.richrag import Pool
 from typedrag.metrics.similarity import com_rouge, rouge
+from typedrag.optimizers.list_ranker.config import PreferenceSettings
 from typedrag.optimizers.list_ranker.preferences import (
-    PreferenceSettings,
     Rewarded,
     answer_reward,
     build_preferences,

@@ -13,8 +13,8 @@ from tests.optimizers.list_ranker.topics import new_ranker, topic_pools
 from typedrag.core.errors import InputError, RetrievalError
 from typedrag.datasets.richrag import write_pools
 from typedrag.experiments.config import LMConfig, TrackingConfig
-from typedrag.optimizers.list_ranker.preferences import PreferenceSettings
-from typedrag.optimizers.list_ranker.run import RankerTrainConfig, TrainingProgress, train_ranker
+from typedrag.optimizers.list_ranker.config import PreferenceSettings, RankerTrainConfig
+from typedrag.optimizers.list_ranker.run import TrainingProgress, train_ranker
 from typedrag.retrieval import open_reranker
 
 SMALL = {"list_length": 3, "pooling": "passage"}

@@ -8,12 +8,12 @@ import torch
 from tests.optimizers.list_ranker.topics import ndcg, new_ranker, random_ndcg, topic_pools
 from tests.retrieval.rerank.list_ranker.tiny import tiny_ranker
 from typedrag.core.errors import InputError
+from typedrag.optimizers.list_ranker.config import TrainingSettings
 from typedrag.optimizers.list_ranker.measures import pool_measures, ranker_candidates, utility_table
 from typedrag.optimizers.list_ranker.preferences import Preference, Rewarded, sample_lists
 from typedrag.optimizers.list_ranker.training import (
     PreferenceDataset,
     SilverDataset,
-    TrainingSettings,
     freeze,
     new_parameters,
     train_list_ranker,

@@ -12,14 +12,13 @@ from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
 import torch
-from pydantic import BaseModel, NonNegativeFloat, PositiveInt
 
 from typedrag.core.errors import InputError, StepFailed
 from typedrag.core.records import NOT_IN_COLLECTION
 from typedrag.datasets.richrag import Pool
-from typedrag.experiments.config import CLOSED
 from typedrag.metrics.ranking import ncom
 from typedrag.metrics.similarity import com_rouge, rouge
+from typedrag.optimizers.list_ranker.config import PreferenceSettings
 from typedrag.optimizers.list_ranker.measures import ranker_candidates, utility_table
 from typedrag.programs import Options
 from typedrag.programs.answering import NotAnswered, PassageAnswerer
@@ -32,26 +31,6 @@ Ranking = tuple[int, ...]
 """Positions of a pool's passages, the best first."""
 Reward = Callable[[Pool, Sequence[int]], float]
 """Gives the reward of a list of a pool's passages (their positions); more is better."""
-
-
-class PreferenceSettings(BaseModel):
-    """Settings by which pairs of lists are made (RichRAG, section 3.4.2)."""
-
-    model_config = CLOSED
-
-    pairs: Literal["us3", "random"] = "us3"
-    """`us3`: the likeliest list with each drawn one, if their rewards differ enough. `random`: any two lists, without
-    a threshold (RichRAG, section 4.4: w/o US3)."""
-    samples: PositiveInt = 8
-    """Lists drawn for each pool, besides the likeliest one."""
-    threshold: NonNegativeFloat = 0.1
-    """The least difference between the rewards of a pair of US³ (RichRAG, appendix B: 0.1)."""
-    most_pairs: PositiveInt | None = None
-    """Pairs to train on, drawn by the seed if there are more; by default all (RichRAG, appendix B: 6,000)."""
-    answer_prompt: Literal["cited", "plain"] = "cited"
-    """The prompt of the answers that are rewarded: see `Options.answer_prompt`."""
-    threads: PositiveInt = 8
-    """Rewards computed at once."""
 
 
 class Rewarded(NamedTuple):

@@ -4,15 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import dspy
-from pydantic import BaseModel
 
 from typedrag.core.errors import InputError
 from typedrag.core.redaction import make_redactor
 from typedrag.datasets.richrag import Pool, read_pools
-from typedrag.experiments.config import CLOSED, LMConfig, TrackingConfig
 from typedrag.experiments.resources import git_commit, open_metered
 from typedrag.experiments.tracking.tracker import Tracker, check_store
 from typedrag.files.text_files import hash_files, write_json
@@ -21,10 +19,10 @@ from typedrag.lms.cost import Spending
 from typedrag.lms.lm import use_lm
 from typedrag.optimizers.list_ranker import preferences as pairs
 from typedrag.optimizers.list_ranker import training as learning
+from typedrag.optimizers.list_ranker.config import RankerTrainConfig
 from typedrag.optimizers.list_ranker.measures import check_worth
 from typedrag.optimizers.list_ranker.training import SilverDataset, TrainingOutcome
 from typedrag.optimizers.trainer import OnStep, StepLoss, check_one_process
-from typedrag.retrieval.list_network import ListRankerSettings
 from typedrag.retrieval.list_ranker import ListRanker, is_list_ranker, start_list_ranker
 from typedrag.retrieval.local_models import accelerator, loading
 from typedrag.runs import Progress, RunFolder, Store
@@ -33,36 +31,6 @@ from typedrag.text.words import question_key
 
 RANKER, CHECKPOINTS, OUTCOME = "ranker", "checkpoints", "outcome.json"
 _TRAINED = "trained"
-
-
-class RankerTrainConfig(BaseModel):
-    """The start, the data and the settings of a list ranker's training."""
-
-    model_config = CLOSED
-
-    data: Path
-    """Pools to train on."""
-    validation: Path | None = None
-    """Pools that choose the best of the saved weights; by default the last weights are kept. Their questions
-    may not be in the training data."""
-    start: str
-    """An encoder or encoder-decoder (a model that `typedrag models` knows, a folder, or a name on the hub), a
-    list ranker's folder, or `scratch`."""
-    stage: Literal["sft", "dpo"] = "sft"
-    """`sft` trains on silver lists; `dpo` then trains a list ranker further, on preferences."""
-    ranker: ListRankerSettings | None = None
-    """Settings of a new ranker; by default those that suit the start."""
-    training: learning.TrainingSettings = learning.TrainingSettings()
-    """Settings of the training."""
-    preferences: pairs.PreferenceSettings = pairs.PreferenceSettings()
-    """Settings by which pairs are made."""
-    reward: Literal["generator", "ncom"] = "generator"
-    """The reward of a list: the quality of the answer that the LM writes from it (RichRAG, eq. 11), or,
-    without an LM, the list's comprehensiveness."""
-    lm: LMConfig = LMConfig()
-    """The generator."""
-    tracking: TrackingConfig = TrackingConfig()
-    """MLflow."""
 
 
 @dataclass(frozen=True)

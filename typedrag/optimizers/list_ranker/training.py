@@ -10,62 +10,20 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 import torch
-from pydantic import BaseModel, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import BaseModel
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers.trainer_utils import set_seed
 
 from typedrag.core.errors import InputError
 from typedrag.datasets.richrag import Pool
-from typedrag.experiments.config import CLOSED
 from typedrag.metrics.ranking import greedy_ranking
+from typedrag.optimizers.list_ranker.config import TrainingSettings
 from typedrag.optimizers.list_ranker.measures import pool_measures, ranker_candidates, silver_list, utility_table
 from typedrag.optimizers.list_ranker.preferences import Preference
 from typedrag.optimizers.trainer import OnStep, QuietTrainer, last_checkpoint, train, training_arguments
 from typedrag.retrieval.list_network import NOTHING, ListRankerModel, Reader, SmallDecoder
 from typedrag.retrieval.list_ranker import ListRanker
-
-
-class TrainingSettings(BaseModel):
-    """Settings of a list ranker's training."""
-
-    model_config = CLOSED
-
-    epochs: PositiveFloat = 3.0
-    """Passes over the pools, or over the pairs."""
-    learning_rate: PositiveFloat | None = None
-    """The highest learning rate, reached after the warm-up; by default the paper's (RichRAG, appendix B): 5e-5
-    for silver lists, 3e-6 for preferences."""
-    new_learning_rate: PositiveFloat | None = None
-    """The learning rate of weights that no pretrained model has: a small decoder, and the layers that read the
-    question and the passages chosen before; by default `learning_rate`. These weights begin at zero and hardly
-    move in a few hundred steps at that rate."""
-    warmup: float = Field(default=0.1, ge=0, lt=1)
-    """The share of all steps in which the learning rate rises; in the others it falls to 0."""
-    weight_decay: NonNegativeFloat = 0.01
-    """AdamW's weight decay."""
-    batch: PositiveInt = 8
-    """Pools, or pairs, in a step (RichRAG, appendix B: 64, and 32 for preferences)."""
-    at_once: PositiveInt = 1
-    """Pools in memory at the same time; gradients are accumulated over a batch."""
-    candidates: PositiveInt | None = None
-    """Passages of a pool in a step; by default 32 for silver lists, and the whole pool for preferences,
-    since their lists were written over it (RichRAG, eq. 12). From a larger pool, candidates for silver lists
-    are drawn again in each epoch, so that lists vary; those of a pair are drawn once."""
-    full_lists: bool = False
-    """Continue a silver list to its length where no passage adds anything, as in the paper."""
-    frozen_layers: NonNegativeInt = 0
-    """Layers of the encoder to freeze, from its embeddings up; frozen layers train at no cost."""
-    beta: PositiveFloat = 0.1
-    """The weight of log-probability margins in the loss of preferences (RichRAG, eq. 12)."""
-    minutes: PositiveFloat | None = None
-    """Minutes after which the training stops; it can be continued."""
-    saves: PositiveInt = 1
-    """Checkpoints, each validated, in an epoch."""
-    bf16: bool = False
-    """Calculate in bfloat16, on devices that can."""
-    seed: int = 0
-    """The seed of all random choices."""
 
 
 class TrainingOutcome(BaseModel):

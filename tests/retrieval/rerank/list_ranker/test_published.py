@@ -9,8 +9,9 @@ from tests.retrieval.rerank.list_ranker.tiny import PASSAGES, WORDS, save_start
 from typedrag.cli.main import cli
 from typedrag.core.errors import InputError
 from typedrag.retrieval import open_reranker
-from typedrag.retrieval.list_network import NOTHING, Candidates, ListRankerSettings, Reader
+from typedrag.retrieval.list_network import NOTHING, Candidates, Reader
 from typedrag.retrieval.list_ranker import import_list_ranker, load_list_ranker, start_list_ranker
+from typedrag.retrieval.list_ranker_settings import ListRankerSettings
 
 DOCIDS, SIZE = 12, 16
 QUESTION = "about bread"

@@ -9,8 +9,9 @@ from tests.retrieval.rerank.list_ranker.tiny import KINDS, PASSAGES, POOLED, WOR
 from typedrag.core.errors import InputError, RetrievalError
 from typedrag.core.records import Passage
 from typedrag.retrieval import AspectReranker, open_reranker
-from typedrag.retrieval.list_network import Candidates, ListRankerSettings
+from typedrag.retrieval.list_network import Candidates
 from typedrag.retrieval.list_ranker import load_list_ranker, start_list_ranker
+from typedrag.retrieval.list_ranker_settings import ListRankerSettings
 
 
 @pytest.fixture(scope="module")

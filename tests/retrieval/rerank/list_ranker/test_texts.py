@@ -3,8 +3,9 @@
 import pytest
 
 from tests.retrieval.rerank.list_ranker.tiny import WORDS
-from typedrag.retrieval.list_network import Candidates, ListRankerSettings, Reader
+from typedrag.retrieval.list_network import Candidates, Reader
 from typedrag.retrieval.list_ranker import start_list_ranker
+from typedrag.retrieval.list_ranker_settings import ListRankerSettings
 
 
 @pytest.fixture(scope="module")

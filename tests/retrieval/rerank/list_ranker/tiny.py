@@ -5,8 +5,8 @@ from pathlib import Path
 import torch
 
 from typedrag.core.records import Passage
-from typedrag.retrieval.list_network import ListRankerSettings
 from typedrag.retrieval.list_ranker import ListRanker, start_list_ranker
+from typedrag.retrieval.list_ranker_settings import ListRankerSettings
 
 WORDS = "bread dough yeast oven steam crust flour water salt cat dog bird fish moon sun rain snow wind about".split()
 PASSAGES = [Passage(f"p{n}", f"{word} {WORDS[n - 3]}", score=9.0 - n) for n, word in enumerate(WORDS[:12])]
