@@ -60,7 +60,7 @@ def answer_signature(
         'AnswerPlainly'
         >>> fields = answer_signature(AnswerFromPassages, Options(answer_words=300)).output_fields
         >>> fields["answer"].json_schema_extra["desc"]
-        'about 300 words in your own words, without passage numbers'
+        'what an expert would tell the asker, in about 300 words'
     """
     phrase = may_be_phrase and options.answer_length == "phrase"
     chosen = prompt_signature(_IN_PHRASE[signature] if phrase else signature, options)
