@@ -94,7 +94,7 @@ def test_a_refused_question_of_a_file_leaves_the_others_answered(ask, stub):
         ([QUESTION, "--retriever", "gold"], "retriever=gold reads labels of a dataset", 2),
         ([QUESTION, "--out", "x.jsonl"], "--out is for the answers of --file", 2),
         ([QUESTION, "--file", "-"], "both a question and --file", 2),
-        ([QUESTION, "--lm", "openai/gpt-4o-mini"], "Error: OPENAI_API_KEY is not set. ", 3),
+        ([QUESTION, "--lm", "openai/gpt-4o-mini", "--index", "nowhere"], "Error: OPENAI_API_KEY is not set. ", 3),
         ([QUESTION, "--resume"], "Name it with --out", 2),
         ([QUESTION, "--max-cost", "1"], "caps are for the questions of --file", 2),
         ([QUESTION, "--executor", "ray"], "--executor is for the questions of --file", 2),

@@ -7,7 +7,11 @@ import pytest
 from tests.lm_server import lm_server
 from typedrag import DirectLM, open_lm, use_lm
 from typedrag.core.errors import CallFailed, LMUnavailable
+from typedrag.experiments.config import DatasetConfig, EvaluationConfig, LMConfig, ProgramConfig
+from typedrag.experiments.resources import Resources
+from typedrag.lms.lm import check_lm
 from typedrag.lms.refusals import server_words
+from typedrag.serving.programs import ProgramSpec
 
 
 def ask(server, question="Why?", **settings):
@@ -114,6 +118,28 @@ def test_a_missing_key_is_said_plainly(monkeypatch):
     with use_lm(open_lm("openai/gpt-4o-mini", cache=False)), pytest.raises(LMUnavailable) as refused:
         DirectLM()(question="Why?")
     assert str(refused.value).startswith("OPENAI_API_KEY is not set. Set it")
+    with pytest.raises(LMUnavailable) as before:
+        check_lm("openai/gpt-4o-mini")
+    assert str(before.value) == str(refused.value)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-planted")
+    for spec in ("openai/gpt-4o-mini", "embedded", "vllm:m", "unheard-of/model"):
+        check_lm(spec)
+
+
+def test_a_missing_key_is_said_before_an_index_is_opened(monkeypatch, tmp_path):
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    program, nowhere = ProgramConfig(program="rag"), tmp_path / "nowhere"
+    parts = {"programs": (program,), "dataset": DatasetConfig(name="sample"), "metrics": (), "index": nowhere}
+    config = EvaluationConfig(lm=LMConfig(spec="openai/gpt-4o-mini"), **parts)
+    with pytest.raises(LMUnavailable, match="OPENAI_API_KEY is not set"):
+        Resources(config, tmp_path).retriever(program)
+    scorer = LMConfig(spec="anthropic/claude-opus-4-5")
+    config = EvaluationConfig(lm=LMConfig(spec="embedded"), scorer=scorer, **parts)
+    with pytest.raises(LMUnavailable, match="ANTHROPIC_API_KEY is not set"):
+        Resources(config, tmp_path).retriever(program)
+    with pytest.raises(LMUnavailable, match="OPENAI_API_KEY is not set"):
+        ProgramSpec("rag", lm="openai/gpt-4o-mini", index=nowhere).open()
 
 
 def test_a_list_of_models_that_is_null_is_an_empty_one():

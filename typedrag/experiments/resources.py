@@ -27,8 +27,8 @@ from typedrag.experiments.question_typing import DEFAULT_CLASSIFIER, infer_type,
 from typedrag.experiments.results import METRIC, PlannedQuestion
 from typedrag.files.text_files import hash_files
 from typedrag.lms.cost import track_calls
-from typedrag.lms.lm import Role, open_lm, reply_settings
-from typedrag.lms.specs import check_spec, default_spec, model_files
+from typedrag.lms.lm import Role, check_lm, open_lm, reply_settings
+from typedrag.lms.specs import default_spec, model_files
 from typedrag.metrics import Metric, build_metric, metric_class, takes_scorer
 from typedrag.programs import Options, Program, program_class
 from typedrag.programs.compiled import Compiled
@@ -213,6 +213,9 @@ class Resources:
         spec, bm25 = configured_retriever(program, source), bm25_settings(program, source)
         key = (spec, tuple(sorted(bm25.items())))
         if key not in self._retrievers:
+            check_lm(self.config.lm.spec)  # opening an index may start Java
+            if self.config.scorer is not None:
+                check_lm(self.config.scorer.spec, "scorer")
             self._retrievers[key] = retrieval.open_retriever(spec, self.config.index, bm25)
             if program.as_published:
                 source.warn_other_language(self._retrievers[key], program.as_published)
@@ -228,8 +231,7 @@ class Resources:
     def program(self, config: ProgramConfig) -> Program:
         source = self.source(config)
         reranker, options = reranker_spec(config, source), configured_options(config, source)
-        retrieval.check_reranker(reranker)  # names first: opening an index may start Java, and a reranker torch
-        check_spec(self.config.lm.spec or default_spec())
+        retrieval.check_reranker(reranker)  # its name first: opening an index takes seconds
         retriever = self.retriever(config) if source.retrieves else None
         if reranker not in self._rerankers:
             self._rerankers[reranker] = retrieval.open_reranker(reranker)

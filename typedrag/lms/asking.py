@@ -17,7 +17,7 @@ from typedrag.core.errors import CallFailed, LMUnavailable, StepFailed, first_li
 from typedrag.core.records import CUT_OFF, Step, Usage
 from typedrag.core.redaction import Redactor, lm_keys, without_keys
 from typedrag.lms.client import stream_answer
-from typedrag.lms.lm import ROLE
+from typedrag.lms.lm import ROLE, missing_key_error
 from typedrag.lms.replies import forget_unreadable
 from typedrag.lms.trace import CallCounter, CallTracker, NoCallsLeft, Stopwatch, add_step, count_tokens, record_fallback
 from typedrag.text.sentences import without_repetitions
@@ -191,7 +191,7 @@ def unavailable_error(error: Exception) -> LMUnavailable | None:
         return None  # llama.cpp parses a reply by its grammar and reports one that breaks off as a fault of the server
     problem = f"{lm} cannot be used: {words}"
     if isinstance(error, dspy_errors.LMNotConfiguredError) and (keys := getattr(error, "env_keys", ())):
-        return LMUnavailable(f"{' or '.join(keys)} is not set", f"Set it for {lm}: export {keys[0]}=…")
+        return missing_key_error(lm, keys)
     if isinstance(error, dspy_errors.LMAuthError | dspy_errors.LMConfigurationError):
         return LMUnavailable(problem, "Set its API key in the environment")
     cause: BaseException | None = error

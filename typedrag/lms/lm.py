@@ -8,7 +8,7 @@ Programs never configure an LM; whoever runs them does:
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
@@ -26,7 +26,17 @@ from typedrag.lms.adapter import ChatAdapter, JSONAdapter, SchemaAdapter
 from typedrag.lms.client import make_lm
 from typedrag.lms.cost import read_prices, register_specs, track_calls
 from typedrag.lms.replies import CALL_OBSERVER, SOURCE, lm_address, set_user_store
-from typedrag.lms.specs import DEFAULT_SPEC, AdapterName, VLLMSpec, check_spec, default_spec, model_files, split_address
+from typedrag.lms.specs import (
+    DEFAULT_SPEC,
+    KINDS,
+    AdapterName,
+    VLLMSpec,
+    check_spec,
+    default_spec,
+    lm_provider,
+    model_files,
+    split_address,
+)
 from typedrag.lms.vllm import NoServer
 
 logger = logging.getLogger(__name__)
@@ -93,6 +103,26 @@ def open_lm(
     if adapter is not None:
         setattr(lm, _ADAPTER, adapter)  # stored on the LM: programs and judges may each use another LM and adapter
     return lm
+
+
+def check_lm(spec: str | None, role: Role = "LM") -> None:
+    """Check a spec's form and its provider's key, without opening its LM: before an index is opened."""
+    check_spec(spec := spec or default_spec())
+    name, _ = split_address(spec)
+    if lm_provider(name) in ("embedded", *KINDS):
+        return
+    router = lm15.LMRouter()
+    try:
+        resolution = router.resolve_openai_chat(name)
+        router.lm(f"{resolution.provider}:{resolution.model}")
+    except lm15.MissingCredentialError as error:
+        raise missing_key_error(f"{role} '{name}'", error.env_keys) from None
+    except lm15.LM15Error:
+        return  # LiteLLM may know it, or its first call says what is wrong
+
+
+def missing_key_error(lm: str, variables: Sequence[str]) -> LMUnavailable:
+    return LMUnavailable(f"{' or '.join(variables)} is not set", f"Set it for {lm}: export {variables[0]}=…")
 
 
 def _open(spec: str, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:

@@ -18,7 +18,7 @@ from typedrag.core.call_context import use_context
 from typedrag.core.errors import RetrievalError, Unavailable, first_line
 from typedrag.core.records import Answer
 from typedrag.lms.cost import track_calls
-from typedrag.lms.lm import open_lm, use_lm
+from typedrag.lms.lm import check_lm, open_lm, use_lm
 from typedrag.lms.trace import limit_tokens
 from typedrag.programs import Program
 from typedrag.programs.loading import ProgramSource, program_source
@@ -123,6 +123,7 @@ class ProgramSpec:
         source: ProgramSource = program_source(place) if own else _mlflow().program_source(place)
         options = source.options(overrides=self.options)
         source.check_unlabelled(options, self.retriever)
+        check_lm(self.lm)  # opening an index may start Java
         retriever = source.open_retriever(self.index, self.retriever)
         program = source.build(retriever, open_reranker(self.reranker or source.reranker), options)
         lm = track_calls(open_lm(self.lm, **self.lm_settings))

@@ -20,7 +20,7 @@ from typedrag.experiments.question_typing import infer_type, untyped
 from typedrag.experiments.resources import Resources, configured_options
 from typedrag.experiments.tracking.registry import check_registration
 from typedrag.lms.cost import LEDGER, Spending, track_cost
-from typedrag.lms.lm import Role, reply_settings
+from typedrag.lms.lm import Role, check_lm, reply_settings
 from typedrag.lms.replies import REPLIES
 from typedrag.lms.specs import default_spec
 from typedrag.metrics import metric_class, objective_risk
@@ -62,6 +62,8 @@ class CompileResources:
         if config.register_as and self.judge:
             raise InputError("a judge cannot be registered, only programs can", "Leave out --register")
         check_registration(config.register_as, config.tracking)
+        for role, lm in self._other_lms.items():
+            check_lm(lm.spec or config.lm.spec, role)
         for metric in config.against:
             with self._or_metrics():
                 metric_class(metric.name).check_scorer(config.scorer, **metric.options)
@@ -125,18 +127,21 @@ class CompileResources:
         """The cost of the types that the LM has named, also before the compile was resumed."""
         return read_spending(self._types / LEDGER)
 
+    @property
+    def _other_lms(self) -> dict[Role, LMConfig]:
+        roles: dict[Role, LMConfig | None]
+        roles = {"prompt LM": self.config.prompt_lm, "teacher LM": self.config.teacher_lm}
+        return {role: lm for role, lm in roles.items() if lm is not None}
+
     @cached_property
     def lms(self) -> dict[str, tuple[LMConfig, dspy.LM]]:
         """The LMs by role and their settings: `task`, `judge`, and `prompt` and `teacher` where they differ."""
         task = self.resources.config.lm
         lms = {"task": (task, self.resources.lm)}
-        roles: dict[Role, LMConfig | None]
-        roles = {"prompt LM": self.config.prompt_lm, "teacher LM": self.config.teacher_lm}
-        for role, config in roles.items():
-            if config is not None:
-                own_settings = config.model_dump(exclude_unset=True, exclude_none=True)
-                own = config.inherit_address(task) if config.spec else task.model_copy(update=own_settings)
-                lms[role.removesuffix(" LM")] = own, resources.open_metered(own, role)
+        for role, config in self._other_lms.items():
+            own_settings = config.model_dump(exclude_unset=True, exclude_none=True)
+            own = config.inherit_address(task) if config.spec else task.model_copy(update=own_settings)
+            lms[role.removesuffix(" LM")] = own, resources.open_metered(own, role)
         if self.config.scorer is not None and self.resources.scorer is not None:
             lms["judge"] = self.config.scorer, self.resources.scorer
         return lms
