@@ -10,6 +10,7 @@ from tests.commands import invoke
 from tests.experiments import tiny  # makes its metrics known
 from tests.experiments.labels import QUALITIES, write_antique
 from tests.lm_server import Call, words
+from typedrag.cli.terminal import wide_console
 from typedrag.experiments.config import ProgramConfig
 from typedrag.experiments.results import read_run
 from typedrag.lms.lm import open_lm, use_lm
@@ -80,9 +81,12 @@ def test_labels_of_a_dataset_are_refused_before_any_call(compile_, server, flags
     assert not Path("out").exists()
 
 
-def test_a_program_that_got_better_is_said_to_be_and_can_be_loaded(compile_, server):
+def test_a_program_that_got_better_is_said_to_be_and_can_be_loaded(compile_, server, monkeypatch):
+    monkeypatch.setattr("typedrag.cli.compile.wide_console", lambda width: wide_console(60))
     done = compile_(*BASIC, "--out", "out")
     assert done.exit_code == 0, done.output
+    rows = [line.split()[0] for line in done.stdout.partition("verdict")[0].splitlines() if line.strip()]
+    assert "objective/score" in rows and "no room for: n, compiled" in done.stdout
     assert "verdict: better: +0.200 [+0.200, +0.200] on 10 test questions, p = 0.0020" in done.stdout
     assert "the budget ends it after 3,000 LM calls. Then 20 runs on the test split" in done.stderr
     assert "the best so far: COPRO" in done.stderr

@@ -8,6 +8,7 @@ import yaml
 from tests.commands import invoke
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
 from typedrag.cli.sweep import _next_command
+from typedrag.cli.terminal import wide_console
 from typedrag.optimizers.sweep.space import all_knobs, sweep_schema
 
 typedrag = partial(invoke, "sweep")
@@ -71,8 +72,11 @@ def test_a_file_is_all_that_is_needed(file, server, tmp_path, monkeypatch):
     assert set(best["values"]) == {"length/score", "cost/tokens"}
     assert server.api_base not in (out / "sweep.yaml").read_text()
 
+    monkeypatch.setattr("typedrag.cli.terminal.wide_console", lambda: wide_console(60))
     chosen = typedrag("best", out, "--within", "2%-of-best", "--cheapest")
     assert chosen.exit_code == 0, chosen.output
+    assert {"length/score", "cost/tokens"} <= {line.split()[0] for line in chosen.stdout.splitlines() if line.strip()}
+    assert "no room for: gain lost" in chosen.stdout
     assert "verdict: " in chosen.stdout
     assert "saved: " in chosen.stderr
     assert (out / "best" / "program" / "program.json").is_file()

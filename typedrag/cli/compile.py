@@ -152,7 +152,8 @@ def _draw(test: HeldOut, result: CompileResult) -> None:
             name, difference = d.measure if d.stratum == ALL else f"  {d.stratum.name}", d.difference
             rows.append([name, str(d.n), *means, format_estimate(difference, signed=True), format_p(d.corrected_p)])
     headings = ("mean of", "n", "base", "compiled", "difference", "corrected p")
-    draw_table(headings, rows, title="compiled against base, on the test split", console=wide_console(160))
+    title, gives_way = "compiled against base, on the test split", ("n", "compiled", "base")
+    draw_table(headings, rows, title=title, gives_way=gives_way, console=wide_console(160))
     overall, truth = test.overall, test.truth.difference if test.truth else None
     if overall is None or overall.difference is None:
         echo("verdict: none: no test question could be measured of both base and compiled program")

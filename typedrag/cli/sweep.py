@@ -124,7 +124,7 @@ def run(
             print_json({"trial": trial.number, "knobs": trial.params, "values": measured})
     else:
         headings, *rows = front_rows(swept)
-        draw_table(headings, rows, title="the front")
+        draw_table(headings, rows, title="the front", gives_way=())
     say(f"next: {_next_command(out, storage, settings, fields)}" if swept.front else ". ".join(why_no_best(swept)))
     ctx.exit(int(bool(swept.stopped)))
 
@@ -239,7 +239,8 @@ def _draw_best(best: Best) -> None:
 
     headings = ("", "as it was", "best", "gain", "p", "gain where chosen", "gain lost")
     title = f"trial {best.trial} on {best.settings['n']} questions of {best.settings['held out']}"
-    draw_table(headings, map(measured_row, best.measured), title=title)
+    gives_way = ("gain lost", "gain where chosen", "best", "as it was")
+    draw_table(headings, map(measured_row, best.measured), title=title, gives_way=gives_way)
     verdict = format_verdict(best.verdict, best.truth)
     programs = best.settings["programs"]
     corrected = f", corrected for {programs} trials measured on these questions" if programs > 1 else ""
