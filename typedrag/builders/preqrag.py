@@ -14,7 +14,7 @@ import dspy
 from pydantic import NonNegativeInt, PositiveInt
 
 from typedrag.builders.builder import Builder, Built, OpenLM, usable
-from typedrag.core.errors import InputError
+from typedrag.core.errors import InputError, names_hint
 from typedrag.core.question_types import DocumentScope, QuestionType
 from typedrag.core.records import Passage
 from typedrag.datasets.dataset import make_id, text_hash
@@ -249,10 +249,11 @@ def check_categories(scopes: Iterable[DocumentScope], only: Mapping[str, tuple[s
     """Refuse categories that questions of these scopes cannot have."""
     for choice, names in only.items():
         if choice not in CHOICES:
-            raise InputError(f"questions have no '{choice}'", f"Choices: {', '.join(CHOICES)}")
+            raise InputError(f"questions have no '{choice}'", names_hint("Choices", choice, CHOICES))
         known = [c.name for c in CHOICES[choice]]
         if unknown := [name for name in names if name not in known]:
-            raise InputError(f"'{unknown[0]}' is no category of '{choice}'", f"Categories: {', '.join(known)}")
+            hint = names_hint("Categories", unknown[0], known)
+            raise InputError(f"'{unknown[0]}' is no category of '{choice}'", hint)
     for scope in scopes:
         for choice in only:
             if not _wanted(scope, choice, only):

@@ -13,7 +13,7 @@ from pydantic import DirectoryPath, FilePath, PositiveInt
 
 from typedrag.cli import options
 from typedrag.cli.terminal import RunsProgress, counting, draw_table, echo, print_json, say, wide_console
-from typedrag.core.errors import InputError
+from typedrag.core.errors import InputError, names_hint
 from typedrag.lms.models import cache_dir
 from typedrag.optimizers.revelator_settings import TrainingSettings
 
@@ -112,7 +112,7 @@ def evaluate(
     from typedrag.optimizers.revelator import evaluate_roles
 
     if unknown := [role for role in roles if role not in list(RevelatorRole)]:
-        raise InputError(f"no role is called '{unknown[0]}'", f"Roles: {', '.join(RevelatorRole)}")
+        raise InputError(f"no role is called '{unknown[0]}'", names_hint("Roles", unknown[0], RevelatorRole))
     if model and lm:
         raise InputError("both --model and --lm were given", "Give one of them")
     if model and api_base:

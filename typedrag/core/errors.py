@@ -82,6 +82,17 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     return f"Did you mean '{near[0]}'? " if near and near[0] != name else ""
 
 
+def names_hint(label: str, name: str, names: Iterable[str]) -> str:
+    """The hint where there is no such name: the one that is meant, if any resembles it, and all that there are.
+
+    Example:
+        >>> names_hint("Metrics", "lingage", ["linkage", "rouge"])
+        "Did you mean 'linkage'? Metrics: linkage, rouge"
+    """
+    known = list(names)
+    return f"{did_you_mean(name, known)}{label}: {', '.join(known) or 'none'}"
+
+
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Self
 
-from typedrag.core.errors import InputError
+from typedrag.core.errors import InputError, names_hint
 from typedrag.core.registry import SpecGrammar
 
 TYPE_CLASSIFIERS = SpecGrammar("type classifier", "linear", "embedding", "lm", "oracle", "hub:NAME")
@@ -91,7 +91,7 @@ def parse_question_type(name: str) -> QuestionType:
     try:
         return QuestionType(name)
     except ValueError:
-        raise InputError(f"there is no question type '{name}'", f"Types: {', '.join(QuestionType)}") from None
+        raise InputError(f"there is no question type '{name}'", names_hint("Types", name, QuestionType)) from None
 
 
 class QuestionForm(_Described):

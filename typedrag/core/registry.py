@@ -8,7 +8,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
-from typedrag.core.errors import InputError, did_you_mean
+from typedrag.core.errors import InputError, did_you_mean, names_hint
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
@@ -36,8 +36,8 @@ class Registry(Generic[T]):
             return self._classes[name]
         point = self._declared().get(name)
         if point is None:
-            known = f"{self._kind.capitalize()}s: {', '.join(self.names())}"
-            raise InputError(f"no {self._kind} is called '{name}'", did_you_mean(name, self.names()) + known)
+            hint = names_hint(f"{self._kind.capitalize()}s", name, self.names())
+            raise InputError(f"no {self._kind} is called '{name}'", hint)
         cls = load_entry_point(point)
         if getattr(cls, "name", None) != name:
             raise entry_point_error(point, f"its object is no class with the name '{name}'")
@@ -130,8 +130,7 @@ def check_options(what: str, call: Callable[..., Any], options: Iterable[str], b
     known = [name for name in inspect.signature(call).parameters if name not in besides]
     unknown = [name for name in options if name not in known]
     if unknown:
-        hint = f"{did_you_mean(unknown[0], known)}Its options: {', '.join(known) or 'none'}"
-        raise InputError(f"{what} has no option '{unknown[0]}'", hint)
+        raise InputError(f"{what} has no option '{unknown[0]}'", names_hint("Its options", unknown[0], known))
 
 
 class NoDeepcopy:

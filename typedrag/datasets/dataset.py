@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from typedrag.core.errors import InputError, did_you_mean
+from typedrag.core.errors import InputError, names_hint
 from typedrag.core.registry import check_options, entry_point_error, find_entry_points, load_entry_point
 from typedrag.datasets.reading import Entry, OnFault, misfit, raise_fault
 from typedrag.text.words import question_key
@@ -71,7 +71,7 @@ def drawn_splits(examples: Sequence[dspy.Example]) -> Splits:
 
 def check_split(name: str) -> None:
     if name not in ("all", *SPLITS):
-        raise InputError(f"no split is called '{name}'", f"Splits: all, {', '.join(SPLITS)}")
+        raise InputError(f"no split is called '{name}'", names_hint("Splits", name, ("all", *SPLITS)))
 
 
 def given_splits(examples: Sequence[dspy.Example], field: str) -> Splits:
@@ -260,7 +260,7 @@ def sources() -> list[Source]:
 
 def source_named(name: str) -> Source:
     if name not in _SOURCES and name not in (known := [source.name for source in sources()]):
-        raise InputError(f"no dataset is called '{name}'", f"{did_you_mean(name, known)}Datasets: {', '.join(known)}")
+        raise InputError(f"no dataset is called '{name}'", names_hint("Datasets", name, known))
     return _SOURCES[name]
 
 

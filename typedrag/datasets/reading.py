@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from typedrag.core.errors import InputError, Unavailable, did_you_mean
+from typedrag.core.errors import InputError, Unavailable, names_hint
 from typedrag.core.extras import require
 from typedrag.core.question_types import QuestionType, SubQuestionType
 from typedrag.files.text_files import (
@@ -139,8 +139,7 @@ def renamed(entry: Entry, names: Sequence[str], fields: Mapping[str, str]) -> di
     if not isinstance(row, dict):
         raise misfit(entry.place, "it is no object with fields")
     if unknown := [name for name in fields if name not in names]:
-        hint = f"{did_you_mean(unknown[0], names)}Fields: {', '.join(names)}"
-        raise InputError(f"no field is called '{unknown[0]}'", hint)
+        raise InputError(f"no field is called '{unknown[0]}'", names_hint("Fields", unknown[0], names))
     if absent := [field for field in fields.values() if field not in row]:
         raise misfit(entry.place, f"it has no field '{absent[0]}' (fields: {', '.join(row)})")
     called = {fields.get(name, name): name for name in names}
@@ -235,7 +234,7 @@ def choose_subsets(known: Sequence[str], subset: str | None) -> list[str]:
     subsets = [name.strip() for name in subset.split(",")] if subset else list(known)
     for name in subsets:
         if name not in known:
-            raise InputError(f"no subset is called '{name}'", f"{did_you_mean(name, known)}Subsets: {', '.join(known)}")
+            raise InputError(f"no subset is called '{name}'", names_hint("Subsets", name, known))
     return subsets
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
-from typedrag.core.errors import InputError
+from typedrag.core.errors import InputError, names_hint
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Estimate
 from typedrag.experiments import held_out, results
@@ -342,7 +342,7 @@ def _choose_measures(runs: Sequence[Run], baseline: int, names: Sequence[str] | 
         if name.endswith("/score") and any(m.startswith(name.removesuffix("score")) for m in shared):
             matching = [name]
         if not matching:
-            raise InputError(f"no two runs to compare have measure '{name}'", f"Measures: {', '.join(shared)}")
+            raise InputError(f"no two runs to compare have measure '{name}'", names_hint("Measures", name, shared))
         chosen |= dict.fromkeys(matching)
     tested = {m.partition("/")[0]: m for m in reversed(list(chosen))}  # the first that is asked for,
     tested |= {metric: known[0] for metric, known in of_metric.items() if known[0] in chosen}  # but for the primary one

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from typedrag.core.errors import InputError, did_you_mean
+from typedrag.core.errors import InputError, names_hint
 from typedrag.experiments.config import EvaluationConfig, named
 from typedrag.files.text_files import parse_yaml
 from typedrag.lms.specs import split_address
@@ -103,7 +103,7 @@ def validate_settings(
             faults.setdefault(name, "is missing" if fault["type"] == "missing" else f"is refused: {fault['msg']}")
             if fault["type"] == "extra_forbidden" and (known := _fields_beside(model, fault["loc"])):
                 faults[name] = "is no setting"
-                hints.append(f"{did_you_mean(str(fault['loc'][-1]), known)}There are: {', '.join(known)}")
+                hints.append(names_hint("There are", str(fault["loc"][-1]), known))
         # a list is too short for pydantic if an item of it has a fault
         own = (name for name in faults if not any(other.startswith(f"{name}.") for other in faults))
         problems = "; ".join(f"{name} {faults[name]}" for name in own)
@@ -146,7 +146,7 @@ def _put(holder: Any, path: str, value: Any, setting: str, of: str = "") -> Any:
         places = {**{str(n): n for n in range(len(holder))}, **names}
         name = _first_name(path, places)
         if name is None:
-            raise InputError(f"{setting}: there is no '{part}'", f"There are: {', '.join(names or places) or 'none'}")
+            raise InputError(f"{setting}: there is no '{part}'", names_hint("There are", part, names or places))
         rest, place = path[len(name) + 1 :], places[name]
         nested = rest or isinstance(value, Mapping)
         item = _put(named(holder[place]) if nested else holder[place], rest, value, setting, name)

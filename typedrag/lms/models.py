@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 
 from filelock import FileLock
 
-from typedrag.core.errors import InputError, Unavailable, did_you_mean
+from typedrag.core.errors import InputError, Unavailable, names_hint
 from typedrag.core.proxies import http_client
 from typedrag.files.text_files import hash_files
 
@@ -141,8 +141,7 @@ def find_model(name: str) -> Model:
     try:
         return MODELS[name]
     except KeyError:
-        hint = f"{did_you_mean(name, MODELS)}Known models: {', '.join(MODELS)}"
-        raise InputError(f"no model is called '{name}'", hint) from None
+        raise InputError(f"no model is called '{name}'", names_hint("Known models", name, MODELS)) from None
 
 
 def fetch(name: str) -> Path:

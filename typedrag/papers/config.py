@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
-from typedrag.core.errors import InputError
+from typedrag.core.errors import InputError, names_hint
 from typedrag.experiments.config import CLOSED, LMConfig, distinct, named
 from typedrag.experiments.config_file import mark_variables, read_yaml, validate_settings
 
@@ -222,7 +222,7 @@ def find_table(name: str, folder: Path = FOLDER) -> PaperTable:
         known = [_name(folder, other) for other in sorted(folder.glob("*/[tf]*-*.yaml"), key=_order)]
         raise InputError(
             f"there is no table '{name}' in {folder}",
-            f"There are: {', '.join(known)}" if known else "Name the --folder of a checkout's configs/papers",
+            names_hint("There are", name, known) if known else "Name the --folder of a checkout's configs/papers",
         )
     return PaperTable(file.stem if name.endswith(".yaml") else name, file)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from typedrag.core.errors import InputError
+from typedrag.core.errors import InputError, names_hint
 from typedrag.core.records import Estimate
 from typedrag.datasets.dataset import SPLITS
 from typedrag.datasets.richrag import read_pools
@@ -59,7 +59,8 @@ def build_experiments(
     """The settings of the experiments that a table's cells come from, by variant, with flags and settings laid over."""
     config, base = table.config, table.values[table.config.kind]
     if unknown := [name for name in only if name not in config.variants]:
-        raise InputError(f"{table.name} has no variant '{unknown[0]}'", f"Variants: {', '.join(config.variants)}")
+        hint = names_hint("Variants", unknown[0], config.variants)
+        raise InputError(f"{table.name} has no variant '{unknown[0]}'", hint)
     used = {config.cell(r, c).variant for r in config.rows for c in config.columns if not config.cell(r, c).lacks}
     chosen = [name for name in config.variants if name in (only or used)]
     variants = table.values.get("variants") or {"": {}}

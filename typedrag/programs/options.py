@@ -19,7 +19,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from typedrag.core.errors import InputError, did_you_mean
+from typedrag.core.errors import InputError, names_hint
 from typedrag.core.parameters import Parameter, Published
 from typedrag.core.question_types import TYPE_CLASSIFIERS, DocumentScope, QuestionType, Route, SubQuestionType
 from typedrag.core.registry import SpecGrammar
@@ -423,8 +423,7 @@ class Options(BaseModel):
                     for name, value in type(self)().model_dump().items()
                     for inner in (value if isinstance(value, dict) and value else [""])
                 ]
-                hint = f"{did_you_mean(name, known)}Options: {', '.join(known)}"
-                raise InputError(f"there is no option '{name}'", hint) from None
+                raise InputError(f"there is no option '{name}'", names_hint("Options", name, known)) from None
             if not name:  # several options together
                 raise InputError(first["msg"].removeprefix("Value error, "), "See: typedrag ask --help") from None
             problem = " or ".join(dict.fromkeys(e["msg"] for e in error.errors() if e["input"] == first["input"]))

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import dspy
 
-from typedrag.core.errors import InputError, StepFailed, did_you_mean
+from typedrag.core.errors import InputError, StepFailed, names_hint
 from typedrag.core.events import AnswerEnded, Classified, Event, emit, listen
 from typedrag.core.question_types import QuestionType, Route, parse_question_type
 from typedrag.core.records import NOT_IN_COLLECTION, Answer, Answered, Step, fallbacks, is_grounded, total_usage
@@ -89,7 +89,7 @@ class Program(dspy.Module):
         """Refuse options that the program does not read; the message lists those that it reads."""
         if unread := sorted(set(names) - cls.reads):
             known = [name for name in Options.model_fields if name in cls.reads]
-            hint = f"{did_you_mean(unread[0], known)}Its options: {', '.join(known)}"
+            hint = names_hint("Its options", unread[0], known)
             raise InputError(f"program '{cls.name}' has no option '{unread[0]}'", hint)
 
     @property

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
-from typedrag.core.errors import InputError, path_error
+from typedrag.core.errors import InputError, names_hint, path_error
 from typedrag.files.locks import wait_for_lock
 
 logger = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class KeyFile:
     def revoke(self, name: str) -> None:
         with self._changing() as keys:
             if not (named := [key for key in keys if key.name == name]):
-                raise InputError(f"there is no key '{name}'", f"There are: {', '.join(k.name for k in keys) or 'none'}")
+                raise InputError(f"there is no key '{name}'", names_hint("There are", name, (k.name for k in keys)))
             keys.remove(named[0])
 
     @contextmanager

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import dspy
 
-from typedrag.core.errors import InputError, NotMeasurable, StepFailed
+from typedrag.core.errors import InputError, NotMeasurable, StepFailed, names_hint
 from typedrag.core.records import Reference
 from typedrag.datasets.dataset import text_hash
 from typedrag.lms.asking import ask, logprob_settings, number_probabilities, with_settings
@@ -222,12 +222,13 @@ class Linkage(Metric):
 
     def __post_init__(self) -> None:
         if self.make not in get_args(Make):
-            raise InputError(f"LINKAGE has no make '{self.make}'", f"Makes: {', '.join(get_args(Make))}")
+            raise InputError(f"LINKAGE has no make '{self.make}'", names_hint("Makes", self.make, get_args(Make)))
         super().__post_init__()
         ranks = () if self.make == "combined" else type(self).measures
         self.measures = ranks if self.make == "lm" else (*ranks, QUALITY)  # type: ignore[misc]
         if self.convention not in list(Convention):
-            raise InputError(f"LINKAGE has no convention '{self.convention}'", f"Conventions: {', '.join(Convention)}")
+            hint = names_hint("Conventions", self.convention, Convention)
+            raise InputError(f"LINKAGE has no convention '{self.convention}'", hint)
         if self.draws < 1:
             raise InputError(f"{self.draws} draws rank nothing", "Use 1 or more")
         if not 2 <= self.max_references <= MOST_REFERENCES:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 import dspy
 from pydantic import TypeAdapter, ValidationError
 
-from typedrag.core.errors import InputError, NotMeasurable
+from typedrag.core.errors import InputError, NotMeasurable, names_hint
 from typedrag.core.question_types import DocumentScope, QuestionType, RevelatorRole, Route
 from typedrag.core.records import Passage
 from typedrag.datasets import REVELATOR, Dataset
@@ -221,7 +221,7 @@ class ProgramTarget(Target):
 
     def __init__(self, modules: Sequence[str] = ()) -> None:
         if unknown := [module for module in modules if module not in MODULES]:
-            raise InputError(f"no module is called '{unknown[0]}'", f"Modules: {', '.join(MODULES)}")
+            raise InputError(f"no module is called '{unknown[0]}'", names_hint("Modules", unknown[0], MODULES))
         self.modules = tuple(dict.fromkeys(modules))
         self.name = ",".join(self.modules) or "program"
         self.about = "; ".join(MODULES[m] for m in self.modules) or "the whole program, end to end"

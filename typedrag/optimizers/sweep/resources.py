@@ -12,7 +12,7 @@ from filelock import FileLock
 from optuna.distributions import CategoricalDistribution
 from pydantic import ValidationError
 
-from typedrag.core.errors import InputError
+from typedrag.core.errors import InputError, names_hint
 from typedrag.datasets.dataset import check_split, text_hash
 from typedrag.experiments import config as configs
 from typedrag.experiments.compare import COSTS
@@ -60,11 +60,10 @@ class SweepResources:
         known = {"cost", OBJECTIVE, *self.config.weights}
         for measure in self.measures:
             if measure.partition("/")[0] not in known:
-                raise InputError(
-                    f"measure '{measure}' is of no metric of the sweep", "Metrics: " + ", ".join(sorted(known))
-                )
+                hint = names_hint("Metrics", measure.partition("/")[0], sorted(known))
+                raise InputError(f"measure '{measure}' is of no metric of the sweep", hint)
             if measure.startswith("cost/") and measure not in COSTS:
-                raise InputError(f"there is no cost '{measure}'", f"Costs: {', '.join(COSTS)}")
+                raise InputError(f"there is no cost '{measure}'", names_hint("Costs", measure, COSTS))
             if measure.startswith(f"{OBJECTIVE}/") and measure != SCORE:
                 raise InputError(f"there is no measure '{measure}'", f"Name {SCORE}, the weighted mean of all metrics")
         if self.config.sampler.name == "grid" and self.space.size == math.inf:

@@ -11,7 +11,7 @@ import dspy
 from dspy import teleprompt
 from pydantic import ConfigDict
 
-from typedrag.core.errors import InputError, TypedRAGError, first_line
+from typedrag.core.errors import InputError, TypedRAGError, first_line, names_hint
 from typedrag.optimizers.compile.teleprompters.base import Compilation, Optimizer
 
 PREFIX = "dspy:"
@@ -107,7 +107,7 @@ def dspy_optimizer(name: str) -> type[Optimizer] | None:
     short = name.removeprefix(PREFIX)
     cls = getattr(teleprompt, short, None) if short in teleprompt.__all__ else None
     if not (inspect.isclass(cls) and issubclass(cls, teleprompt.Teleprompter)):
-        raise InputError(f"DSPy has no optimizer '{short}'", f"It has: {', '.join(usable_names())}")
+        raise InputError(f"DSPy has no optimizer '{short}'", names_hint("It has", short, usable_names()))
     if short in _OURS:
         raise InputError(f"{name} is {_OURS[short]} here", f"Use it: --optimizer {_OURS[short]}")
     if short in _UNUSABLE:
