@@ -11,7 +11,7 @@ from typedrag.datasets import sources
 from typedrag.experiments.config import EvaluationConfig
 from typedrag.metrics import metric_class, metric_names
 from typedrag.optimizers.compile import CompileConfig
-from typedrag.optimizers.compile.teleprompters import optimizer_class, optimizer_names
+from typedrag.optimizers.compile.prompt_optimizers import optimizer_class, optimizer_names
 from typedrag.optimizers.list_ranker.config import RankerTrainConfig
 from typedrag.optimizers.revelator_settings import TrainingSettings
 from typedrag.optimizers.sweep import SweepConfig

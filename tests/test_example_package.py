@@ -26,7 +26,7 @@ from typedrag.metrics import build_metric, metric_names
 from typedrag.optimizers.compile.targets import find_target
 from tests.optimizers.tiny import Engine, request_for
 from typedrag.optimizers.compile.optimize import compile_module
-from typedrag.optimizers.compile.teleprompters import build_optimizer
+from typedrag.optimizers.compile.prompt_optimizers import build_optimizer
 from typedrag.optimizers.compile.targets import list_modules
 from typedrag.programs import build_program, program_names
 from typedrag.core.records import Passage

@@ -7,7 +7,7 @@ import pytest
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
 from typedrag.core.records import Usage
 from typedrag.lms.cost import LEDGER, Spending
-from typedrag.optimizers.compile.teleprompters.limiter import Ledger
+from typedrag.optimizers.compile.prompt_optimizers.limiter import Ledger
 
 STUB = "vllm:stub"
 

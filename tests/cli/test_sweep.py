@@ -169,4 +169,4 @@ def test_all_knobs_are_listed_with_their_ranges():
     assert "reranker: none, bi-encoder" in listed
     assert "by_type.debate.top_k: 1 to 20" in listed
     assert "lm.adapter: schema, json, chat" in listed
-    assert "teleprompter: no values of its own" in listed
+    assert "optimizer: no values of its own" in listed

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from typedrag.experiments.config import EvaluationConfig
 from typedrag.experiments.config_file import read_into, read_yaml
 from typedrag.optimizers.compile import CompileConfig
-from typedrag.optimizers.compile.teleprompters import optimizer_class, optimizer_names
+from typedrag.optimizers.compile.prompt_optimizers import optimizer_class, optimizer_names
 from typedrag.optimizers.list_ranker.config import RankerTrainConfig
 from typedrag.optimizers.revelator_settings import TrainingSettings
 from typedrag.optimizers.sweep import SweepConfig

@@ -14,8 +14,8 @@ from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.lms.cost import Spending
 from typedrag.optimizers.compile import HeldOut
 from typedrag.optimizers.compile.optimize import CompileOutcome
+from typedrag.optimizers.compile.prompt_optimizers.candidates import Candidate
 from typedrag.optimizers.compile.run import CompileResult, log_compile
-from typedrag.optimizers.compile.teleprompters.candidates import Candidate
 from typedrag.programs import Options
 from typedrag.programs.compiled import CompiledAbout, save_compiled
 

@@ -7,7 +7,7 @@ from tests.lm_server import Call
 from tests.optimizers.tiny import OPTIONS, Engine, brain, request_for
 from typedrag.lms.lm import open_lm
 from typedrag.optimizers.compile.optimize import CompileOutcome, compile_module
-from typedrag.optimizers.compile.teleprompters import build_optimizer
+from typedrag.optimizers.compile.prompt_optimizers import build_optimizer
 
 
 def compile_by(name: str, api_base: str, folder: str) -> CompileOutcome:

@@ -18,7 +18,7 @@ from benchmarks.stub_server import Instances
 from tests.scripted import respond
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import run_concurrently
-from typedrag.optimizers.compile.teleprompters.base import CompileRequest
+from typedrag.optimizers.compile.prompt_optimizers.base import CompileRequest
 
 GOOD, POOR = "good", "poor"
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -1,4 +1,4 @@
-"""Programs changed as teleprompters change them, without one."""
+"""Programs changed as optimizers change them, without one."""
 
 from typing import Any
 

@@ -22,7 +22,7 @@ from site_reference import reference_pages
 from tests.browser import needs_browser, opened_browser, wait_for
 from typedrag.cli.main import cli
 from typedrag.metrics import metric_class, metric_names
-from typedrag.optimizers.compile.teleprompters import optimizer_class, optimizer_names
+from typedrag.optimizers.compile.prompt_optimizers import optimizer_class, optimizer_names
 
 ROOT = Path(__file__).parents[2]
 SOURCE = "\n".join(file.read_text("utf-8") for file in (ROOT / "typedrag").rglob("*.py"))

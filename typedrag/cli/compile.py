@@ -14,7 +14,7 @@ from typedrag.optimizers.compile.config import CompileConfig
 
 if TYPE_CHECKING:
     from typedrag.optimizers.compile import CompileResult, HeldOut, Plan
-    from typedrag.optimizers.compile.teleprompters.candidates import Candidate
+    from typedrag.optimizers.compile.prompt_optimizers.candidates import Candidate
 
 FIELDS = options.field_options(
     CompileConfig,
@@ -42,9 +42,9 @@ FIELDS = options.field_options(
 def _list_names(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if not value or ctx.resilient_parsing:
         return
+    from typedrag.optimizers.compile.prompt_optimizers import optimizer_class, optimizer_names
+    from typedrag.optimizers.compile.prompt_optimizers.any_of_dspy import PREFIX, usable_names
     from typedrag.optimizers.compile.targets import ALONE, MODULES
-    from typedrag.optimizers.compile.teleprompters import optimizer_class, optimizer_names
-    from typedrag.optimizers.compile.teleprompters.any_of_dspy import PREFIX, usable_names
 
     echo("Optimizers (--optimizer), and their options (--optimizer-option NAME=VALUE):")
     for name in optimizer_names():

@@ -134,7 +134,7 @@ def check_options(what: str, call: Callable[..., Any], options: Iterable[str], b
 
 
 class NoDeepcopy:
-    """A connection, an open index, a loaded model or the like: copies of what holds one share it, as teleprompters copy
+    """A connection, an open index, a loaded model or the like: copies of what holds one share it, as optimizers copy
     programs and LMs."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:

@@ -22,7 +22,7 @@ from typedrag.programs.typed_rag.type_classifiers import LinearTypeClassifier, b
 def balance_types(examples: Sequence[dspy.Example], seed: int = 0) -> list[dspy.Example]:
     """The examples in an order in which question types take turns.
 
-    Teleprompters make demonstrations from the first examples that succeed: in this order, these are of
+    Optimizers make demonstrations from the first examples that succeed: in this order, these are of
     as many types as possible. Types are ordered by name; the order within a type is random, and the same
     on every machine.
 

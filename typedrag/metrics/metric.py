@@ -1,7 +1,7 @@
 """The base of all metrics, their registry by name, and feedback for the predictors of a program.
 
 A metric has DSPy's five arguments and returns a score from 0 to 1 with feedback in words, so that one metric serves
-`dspy.Evaluate`, every teleprompter, GEPA's reflection, Optuna and MLflow.
+`dspy.Evaluate`, every optimizer, GEPA's reflection, Optuna and MLflow.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -76,7 +76,7 @@ def listed(texts: Sequence[str], most: int | None = MOST_QUOTED, words: int = 25
 @dataclass(frozen=True)
 class Scored:
     """The score of one answer, from 0 to 1, higher being better, with the reasons in words that a reflecting
-    teleprompter can use.
+    optimizer can use.
 
     `measures` are the numbers that reports show for this answer, by name; if there are none, they show the score.
     Intervals and paired tests are computed from them. `details` are JSON values: ranks, labels, whatever `summarize`

@@ -1,6 +1,6 @@
 """Written examples of modules' inputs and outputs, as in the papers' prompts.
 
-A small LM that is only told what a sub-query is explains instead of asking. Teleprompters replace
+A small LM that is only told what a sub-query is explains instead of asking. Optimizers replace
 these demonstrations by their own. Those of sub-questions show many at once, so that one counts as a few shots, as
 in the paper (section 3.1, appendix A).
 """

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import dspy
 
-from typedrag.optimizers.compile.teleprompters.base import Compilation, Optimizer
+from typedrag.optimizers.compile.prompt_optimizers.base import Compilation, Optimizer
 
 
 class Styles(Optimizer):

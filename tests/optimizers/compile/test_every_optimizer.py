@@ -13,10 +13,10 @@ from tests.optimizers.tiny import OPTIONS, AnswerTiny, Engine, Tiny, request_for
 from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.lms.lm import use_lm
 from typedrag.optimizers.compile.optimize import compile_module
-from typedrag.optimizers.compile.teleprompters import build_optimizer, optimizer_class, optimizer_names
-from typedrag.optimizers.compile.teleprompters.any_of_dspy import usable_names
-from typedrag.optimizers.compile.teleprompters.candidates import best_so_far, read_candidates
-from typedrag.optimizers.compile.teleprompters.dspy_internals import INTERNALS
+from typedrag.optimizers.compile.prompt_optimizers import build_optimizer, optimizer_class, optimizer_names
+from typedrag.optimizers.compile.prompt_optimizers.any_of_dspy import usable_names
+from typedrag.optimizers.compile.prompt_optimizers.candidates import best_so_far, read_candidates
+from typedrag.optimizers.compile.prompt_optimizers.dspy_internals import INTERNALS
 from typedrag.programs.artifact import dump_state, fingerprint, load_state, signature_fields
 from typedrag.runs import Limits
 
@@ -117,7 +117,7 @@ def test_what_of_dspy_cannot_be_used_is_said_in_a_line(name, options, said):
     assert said in str(refused.value) and "\n" not in str(refused.value)
 
 
-def test_an_error_of_a_teleprompter_of_dspy_is_said_in_a_line(tmp_path):
+def test_an_error_of_an_optimizer_of_dspy_is_said_in_a_line(tmp_path):
     request = request_for(tmp_path, Engine())
     with pytest.raises(InputError, match=r"optimizer 'dspy:COPRO' failed: ValueError: Breadth must be greater than 1"):
         compile_module(request, build_optimizer("dspy:COPRO", {"breadth": 1}))

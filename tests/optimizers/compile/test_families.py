@@ -7,8 +7,8 @@ from dspy.teleprompt.bootstrap_trace import FailedPrediction
 from tests.optimizers.tiny import AnswerTiny, Engine, Goodness, Tiny, examples, request_for
 from typedrag.core.errors import InputError, StepFailed
 from typedrag.optimizers.compile.optimize import compile_module
-from typedrag.optimizers.compile.teleprompters import build_optimizer
-from typedrag.optimizers.compile.teleprompters.gepa import SameTypeBatchSampler, with_unique_names
+from typedrag.optimizers.compile.prompt_optimizers import build_optimizer
+from typedrag.optimizers.compile.prompt_optimizers.gepa import SameTypeBatchSampler, with_unique_names
 from typedrag.programs.artifact import dump_state, load_state, signature_fields
 
 

@@ -13,8 +13,8 @@ from typedrag.core.errors import CallFailed, InputError, LMUnavailable, StepFail
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import use_lm
 from typedrag.optimizers.compile.optimize import compile_module, estimate_compile
-from typedrag.optimizers.compile.teleprompters import build_optimizer
-from typedrag.optimizers.compile.teleprompters.candidates import BEST, CANDIDATES, best_so_far
+from typedrag.optimizers.compile.prompt_optimizers import build_optimizer
+from typedrag.optimizers.compile.prompt_optimizers.candidates import BEST, CANDIDATES, best_so_far
 from typedrag.programs.artifact import dump_state, fingerprint
 from typedrag.runs import Limits
 

@@ -13,7 +13,7 @@ from tests.optimizers import compile_process
 from tests.optimizers.tiny import Engine, request_for
 from typedrag.core.errors import InputError
 from typedrag.optimizers.compile.optimize import compile_module
-from typedrag.optimizers.compile.teleprompters import build_optimizer
+from typedrag.optimizers.compile.prompt_optimizers import build_optimizer
 from typedrag.runs import Limits
 
 KILLED = ("mipro", "gepa")

@@ -151,17 +151,17 @@ def test_a_point_that_cannot_be_built_is_pruned_with_its_reason(sweep, monkeypat
     assert "three passages do not go with the rest" in pruned.user_attrs["problem"]
 
 
-def test_a_teleprompter_is_a_knob_and_compiles_once(sweep, server, tmp_path):
+def test_the_optimizer_is_a_knob_and_compiles_once(sweep, server, tmp_path):
     given = {
         "program": {"program": "direct_lm"},
-        "knobs": {"teleprompter": ["none", "bootstrap", "rule-search"], "lm.temperature": [0.0, 0.5]},
+        "knobs": {"optimizer": ["none", "bootstrap", "rule-search"], "lm.temperature": [0.0, 0.5]},
         "compile": {"optimizers": {"bootstrap": {}, "rule-search": {"rules": []}}, "metrics": ["length"]},
         "dataset": {"split": "validation", "limit": 2},
         "metrics": ["length"],
         "scorer": None,
     }
     swept = sweep(**given)
-    assert {t.params["teleprompter"] for t in complete(swept)} == {"none", "bootstrap"}
+    assert {t.params["optimizer"] for t in complete(swept)} == {"none", "bootstrap"}
     assert (tmp_path / "sweep" / "compiled" / "bootstrap" / "program" / "program.json").is_file()
     for trial in swept.trials(TrialState.PRUNED):
         assert "no rule is given" in trial.user_attrs["problem"]
@@ -304,7 +304,7 @@ def test_a_study_is_not_joined_once_the_folder_that_a_knob_names_holds_something
 
 
 COMPILED = {
-    "knobs": {"teleprompter": ["dspy:COPRO"]},
+    "knobs": {"optimizer": ["dspy:COPRO"]},
     "compile": {"optimizers": {"dspy:COPRO": {}}, "metrics": ["length"]},
 }
 
@@ -324,7 +324,7 @@ COMPILED = {
         ({"objectives": ["cost/token"]}, "there is no cost 'cost/token'"),
         ({"constraints": [{"measure": "cost/dollars", "at_most": 1}]}, "there is no cost 'cost/dollars'"),
         ({"knobs": {"reranker": None, "reason.combine": ["both"]}}, "option reason.combine cannot be 'both'"),
-        ({"knobs": {"teleprompter": ["none", "mipro"]}}, "optimizer 'mipro' is not among the optimizers of 'compile'"),
+        ({"knobs": {"optimizer": ["none", "mipro"]}}, "optimizer 'mipro' is not among the optimizers of 'compile'"),
         ({"knobs": {"bm25.b": None}}, "too many values for a grid"),
         ({"objectives": ["linkage/mrr"]}, "measure 'linkage/mrr' is of no metric"),
         ({"dataset": {"split": "all"}}, "over the split all would see questions of the split test"),

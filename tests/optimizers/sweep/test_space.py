@@ -78,7 +78,7 @@ def test_a_step_is_held_however_its_number_was_added_up():
     ("knobs", "said"),
     [
         ({"retriever": ["bm25", "dense"], "hybrid__weight": None}, r"'retriever' and 'hybrid\.weight'.*hybrid:0\.3"),
-        ({"program": ["rag", "typed_rag"], "teleprompter": ["none", "dspy:COPRO"]}, "'program' and 'teleprompter'"),
+        ({"program": ["rag", "typed_rag"], "optimizer": ["none", "dspy:COPRO"]}, "'program' and 'optimizer'"),
         ({"top_k": {"low": 1, "high": 5, "step": 0.5}}, "knob 'top_k' has whole numbers alone"),
         ({"top_k": {"low": 1.5, "high": 5}}, "knob 'top_k' has whole numbers alone"),
         ({"score_cutoff": {"low": 0, "high": 8, "log": True}}, "'score_cutoff' is logarithmic and begins at 0"),

@@ -141,10 +141,10 @@ def test_a_program_that_was_bootstrapped_is_saved_whole(tmp_path):
     program = compiled()
     engine = Recording()
     with dspy.context(lm=dspy.LM("scripted/lm", engine=engine, cache=False), adapter=SchemaAdapter()):
-        teleprompter = dspy.BootstrapFewShot(metric=lambda *_: True, max_bootstrapped_demos=1, max_labeled_demos=0)
+        optimizer = dspy.BootstrapFewShot(metric=lambda *_: True, max_bootstrapped_demos=1, max_labeled_demos=0)
         strategy = program.strategies["reason"]
         example = dspy.Example(question=QUESTION).with_inputs("question")
-        program.strategies["reason"] = teleprompter.compile(strategy, trainset=[example])
+        program.strategies["reason"] = optimizer.compile(strategy, trainset=[example])
     assert REASON not in dict(program.named_predictors())
     save_compiled(program, tmp_path / "c")
     loaded = Compiled.read(tmp_path / "c").build(Spy())

@@ -29,15 +29,15 @@ from typedrag.lms.cost import LEDGER, CostTracker, Spending, track_cost
 from typedrag.lms.lm import PerLMAdapter, lm_identity, with_cache
 from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.lms.trace import run_concurrently
-from typedrag.optimizers.compile.teleprompters.base import Compilation, CompileRequest, Optimizer
-from typedrag.optimizers.compile.teleprompters.candidates import (
+from typedrag.optimizers.compile.prompt_optimizers.base import Compilation, CompileRequest, Optimizer
+from typedrag.optimizers.compile.prompt_optimizers.candidates import (
     Candidate,
     CandidateLog,
     Scoring,
     best_so_far,
     find_best,
 )
-from typedrag.optimizers.compile.teleprompters.limiter import CallLimiter, Faulted, Ledger, LimitReached, Stopped
+from typedrag.optimizers.compile.prompt_optimizers.limiter import CallLimiter, Faulted, Ledger, LimitReached, Stopped
 from typedrag.programs.artifact import dump_state, fingerprint
 from typedrag.runs import AnyOf, RunFolder, Stopper, is_run
 

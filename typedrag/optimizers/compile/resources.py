@@ -26,11 +26,11 @@ from typedrag.lms.specs import default_spec
 from typedrag.metrics import metric_class, objective_risk
 from typedrag.metrics.objective import Objective
 from typedrag.optimizers.compile.config import CompileConfig
+from typedrag.optimizers.compile.prompt_optimizers import build_optimizer
+from typedrag.optimizers.compile.prompt_optimizers.base import BUDGET_CALLS, CompileRequest
+from typedrag.optimizers.compile.prompt_optimizers.candidates import read_call
+from typedrag.optimizers.compile.prompt_optimizers.limiter import Ledger, read_spending
 from typedrag.optimizers.compile.targets import JudgeTarget, Target, find_target
-from typedrag.optimizers.compile.teleprompters import build_optimizer
-from typedrag.optimizers.compile.teleprompters.base import BUDGET_CALLS, CompileRequest
-from typedrag.optimizers.compile.teleprompters.candidates import read_call
-from typedrag.optimizers.compile.teleprompters.limiter import Ledger, read_spending
 from typedrag.programs import Program
 from typedrag.programs.compiled import without_secrets
 from typedrag.programs.loading import ProgramSource

@@ -37,8 +37,8 @@ from typedrag.metrics.objective import measurable_ids
 from typedrag.optimizers.compile.config import CompileConfig
 from typedrag.optimizers.compile.held_out import HeldOut, check_test, held_out, held_out_alone, is_changed, keep_check
 from typedrag.optimizers.compile.optimize import KIND, CompileEstimate, CompileOutcome, compile_module, estimate_compile
+from typedrag.optimizers.compile.prompt_optimizers.candidates import Candidate, best_so_far, read_candidates
 from typedrag.optimizers.compile.resources import COMPILE, CompileResources
-from typedrag.optimizers.compile.teleprompters.candidates import Candidate, best_so_far, read_candidates
 from typedrag.programs import Program
 from typedrag.programs.artifact import dump_state, fingerprint, lost_injection_guard
 from typedrag.programs.compiled import Compiled, CompiledAbout, save_compiled

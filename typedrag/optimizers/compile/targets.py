@@ -43,7 +43,7 @@ class Target(ABC):
 
     @abstractmethod
     def student(self, program: Program | None = None) -> dspy.Module:
-        """Make a new module for a teleprompter to compile."""
+        """Make a new module for an optimizer to compile."""
 
     def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
         """A dataset's examples with the student's inputs and the labels of its metric.
@@ -175,7 +175,7 @@ def list_modules(program: Program) -> dict[str, tuple[str, ...]]:
 
 
 class PredictorSubset(dspy.Module):
-    """A program that shows teleprompters only some of its predictors.
+    """A program that shows optimizers only some of its predictors.
 
     DSPy marks sub-modules as compiled to hide them, which cannot hide one of two predictors in a module.
     """

@@ -149,7 +149,7 @@ class HeldOutConfig(BaseModel):
 
 
 class CompileSection(BaseModel):
-    """The optimizers that the knob `teleprompter` chooses among. Each compiles the program once, on train
+    """The optimizers that the knob `optimizer` chooses among. Each compiles the program once, on train
     and validation, whatever the number of trials that use it."""
 
     model_config = CLOSED
@@ -200,7 +200,7 @@ class SweepConfig(ExperimentConfig):
     """What the answers are measured by: names, or names with options and weights in `objective/score`; by default a
     mix that fabrications do not win."""
     compile: CompileSection | None = None
-    """The optimizers to compile with; only knob `teleprompter` needs them."""
+    """The optimizers to compile with; only knob `optimizer` needs them."""
     failures: float = Field(default=CapsConfig().failures, ge=0, le=1)
     """The share of failed answers or judgments above which a trial is pruned."""
     storage: str | None = None

@@ -114,11 +114,11 @@ class SweepResources:
             raise InputError(f"a knob cannot be turned to '{first['input']}'", first["msg"]) from None
         self.base.check_program(program)
         self.base.check_index(program)
-        teleprompter = point.get(space.TELEPROMPTER, "none")
+        optimizer = point.get(space.OPTIMIZER, "none")
         known = ("none", *(self.config.compile.optimizers if self.config.compile else ()))
-        if teleprompter not in known:
+        if optimizer not in known:
             raise InputError(
-                f"optimizer '{teleprompter}' is not among the optimizers of 'compile'", "Say there how it compiles"
+                f"optimizer '{optimizer}' is not among the optimizers of 'compile'", "Say there how it compiles"
             )
 
     @cached_property
@@ -127,7 +127,7 @@ class SweepResources:
 
     @property
     def risk(self) -> str:
-        """The risk of optimizing these measures, or those that knob `teleprompter` compiles against; empty if none."""
+        """The risk of optimizing these measures, or those that knob `optimizer` compiles against; empty if none."""
         named = [m.partition("/")[0] for m in self.measures]
         risk = objective_risk([*named, *(self.config.weights if SCORE in self.measures else ())])
         section = self.config.compile
@@ -179,11 +179,11 @@ class SweepResources:
         )
 
     def program_config(self, point: Point, name: str = "") -> ProgramConfig:
-        """The program of a point; compiled first if knob `teleprompter` names a teleprompter that has not run yet."""
+        """The program of a point; compiled first if knob `optimizer` names an optimizer that has not run yet."""
         program = self.config.program
-        teleprompter = point.get(space.TELEPROMPTER, "none")
-        if teleprompter != "none":
-            program = self.base.with_compiled(program, self._compiled(str(teleprompter)))
+        optimizer = point.get(space.OPTIMIZER, "none")
+        if optimizer != "none":
+            program = self.base.with_compiled(program, self._compiled(str(optimizer)))
         return space.apply_params(program, point).model_copy(update={"name": name})
 
     def components(self, point: Point) -> Resources:
@@ -234,11 +234,11 @@ class SweepResources:
             "questions": len(base.questions),
         }
 
-    def _compiled(self, teleprompter: str) -> Path:
-        """The folder of the program that a teleprompter compiled, once for all workers on this machine."""
+    def _compiled(self, optimizer: str) -> Path:
+        """The folder of the program that an optimizer compiled, once for all workers on this machine."""
         config, section = self.config, self.config.compile
         assert section is not None, "it was checked"
-        folder = self.out / "compiled" / teleprompter.replace(":", "-")
+        folder = self.out / "compiled" / optimizer.replace(":", "-")
         folder.parent.mkdir(parents=True, exist_ok=True)
         done = folder / "done"
         with FileLock(f"{folder}.lock"):
@@ -247,7 +247,7 @@ class SweepResources:
                 settings = CompileConfig(
                     program=config.program,
                     modules=section.modules,
-                    optimizer=OptimizerConfig(name=teleprompter, options=section.optimizers[teleprompter]),
+                    optimizer=OptimizerConfig(name=optimizer, options=section.optimizers[optimizer]),
                     budget=section.budget,
                     dataset=data,
                     test_limit=1,  # the best is tested once it is known

@@ -24,7 +24,7 @@ from typedrag.retrieval.opening import brings_index
 Point = Mapping[str, Value]
 """A value for each knob of the sweep."""
 
-TELEPROMPTER = "teleprompter"
+OPTIMIZER = "optimizer"
 RATING = ("rating.core", "rating.background", "rating.follow_up")
 """The knobs of the weights by which metrics rate coverage."""
 RATED = ("coverage", "preference")
@@ -33,7 +33,7 @@ _OF_PROGRAM = ("program", "reranker", "retriever", "bm25")
 _WEIGHT, _RETRIEVER = "hybrid.weight", "retriever"
 _CLASHES = {
     (_RETRIEVER, _WEIGHT): "Name what searches in one: retriever: [bm25, hybrid:0.3, hybrid:0.7]",
-    ("program", TELEPROMPTER): "Compile each program first, and name the folders: program: [FOLDER, FOLDER]",
+    ("program", OPTIMIZER): "Compile each program first, and name the folders: program: [FOLDER, FOLDER]",
 }
 """Pairs of knobs where one would overrule the other, so that a trial would not match its point."""
 
@@ -52,7 +52,7 @@ def all_knobs(program: type[Program] | None = None) -> dict[str, Parameter]:
         **(retrieval if not program or program.retrieves else {}),
         **declared_parameters(LMConfig, "lm."),
         **dict.fromkeys(RATING, Parameter(-1.0, 1.0, step=0.25)),
-        TELEPROMPTER: Parameter(),
+        OPTIMIZER: Parameter(),
     }
 
 
@@ -140,7 +140,7 @@ def apply_params(base: ProgramConfig, point: Point) -> ProgramConfig:
     values: dict[str, Any] = base.model_dump()
     for name, value in point.items():
         first, _, _ = name.partition(".")
-        if first in ("lm", "rating") or name == TELEPROMPTER:
+        if first in ("lm", "rating") or name == OPTIMIZER:
             continue
         if name == _WEIGHT:
             if brings_index(base.retriever or ""):
@@ -180,7 +180,7 @@ def current_value(
 ) -> Any:
     """The value of a knob that is not turned, a rating's weight by the first metric that rates; None if unknown."""
     first, _, rest = name.partition(".")
-    if name == TELEPROMPTER:
+    if name == OPTIMIZER:
         return "none"
     if name == _WEIGHT:
         return check_retriever(program.retriever or "")

@@ -8,8 +8,8 @@ from typedrag.core.errors import InputError
 from typedrag.lms.lm import use_lm
 from typedrag.metrics import Objective
 from typedrag.metrics.judges.linkage import Convention
+from typedrag.optimizers.compile.prompt_optimizers.candidates import read_call
 from typedrag.optimizers.compile.targets import CoverageJudgeTarget, LinkageJudgeTarget, SubQuestionTyperTarget
-from typedrag.optimizers.compile.teleprompters.candidates import read_call
 
 TARGETS = [
     pytest.param(LinkageJudgeTarget(), ranked(), id="linkage"),

@@ -10,8 +10,8 @@ from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.datasets import Dataset, load_dataset
 from typedrag.datasets.sample import load_sample
+from typedrag.optimizers.compile.prompt_optimizers.few_shot import usable
 from typedrag.optimizers.compile.targets import ALONE, labelled_scopes
-from typedrag.optimizers.compile.teleprompters.few_shot import usable
 from typedrag.programs import RAG, Options, PreQRAG, PreQRAGOptions, RichRAG, TypedRAG
 from typedrag.programs.artifact import dump_state
 from typedrag.programs.preqrag import LMScopeClassifier

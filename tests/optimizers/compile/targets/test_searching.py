@@ -12,8 +12,8 @@ from typedrag.core.question_types import QuestionType
 from typedrag.datasets.sample import load_sample
 from typedrag.experiments.question_typing import infer_type
 from typedrag.metrics import Objective
+from typedrag.optimizers.compile.prompt_optimizers.candidates import read_call
 from typedrag.optimizers.compile.targets import ALONE, mute_writers
-from typedrag.optimizers.compile.teleprompters.candidates import read_call
 from typedrag.programs import TypedRAG
 from typedrag.signatures.typed_rag import DecomposeReason
 

@@ -6,7 +6,7 @@ from tests.optimizers.tiny import Engine, Goodness, Tiny, examples, request_for,
 from typedrag.core.errors import StepFailed
 from typedrag.lms.lm import use_lm
 from typedrag.optimizers.compile.optimize import compile_module
-from typedrag.optimizers.compile.teleprompters import build_optimizer
+from typedrag.optimizers.compile.prompt_optimizers import build_optimizer
 
 
 def _kinds(predictor):

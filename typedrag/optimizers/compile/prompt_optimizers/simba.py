@@ -10,7 +10,7 @@ import dspy
 from dspy.utils.callback import BaseCallback
 from pydantic import NonNegativeInt, PositiveInt
 
-from typedrag.optimizers.compile.teleprompters import base
+from typedrag.optimizers.compile.prompt_optimizers import base
 
 
 @base.optimizer
@@ -39,7 +39,7 @@ class SIMBA(base.Optimizer):
         return in_steps + (self.steps + 2) * validation + (self.candidates + 1) * train
 
     def compile(self, run: base.Compilation) -> dspy.Module:
-        teleprompter = dspy.SIMBA(
+        optimizer = dspy.SIMBA(
             metric=run.scoring,
             bsize=min(self.batch_size, len(run.trainset)),
             num_candidates=self.candidates,
@@ -50,10 +50,10 @@ class SIMBA(base.Optimizer):
             num_threads=run.threads,
         )
         steps = _StepWatcher(run)
-        strategies: list[Any] = [steps.watch(strategy) for strategy in vars(teleprompter)["strategies"]]
-        vars(teleprompter)["strategies"] = strategies
+        strategies: list[Any] = [steps.watch(strategy) for strategy in vars(optimizer)["strategies"]]
+        vars(optimizer)["strategies"] = strategies
         with dspy.context(callbacks=[*dspy.settings.callbacks, steps]):
-            return teleprompter.compile(run.student, trainset=list(run.trainset), seed=run.seed)
+            return optimizer.compile(run.student, trainset=list(run.trainset), seed=run.seed)
 
 
 class _StepWatcher(BaseCallback):

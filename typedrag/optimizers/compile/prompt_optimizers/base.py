@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
 from typedrag.core.errors import InputError
 from typedrag.core.registry import Registry
-from typedrag.optimizers.compile.teleprompters.candidates import Candidate, CandidateLog, Metric, Scoring
-from typedrag.optimizers.compile.teleprompters.limiter import CallLimiter
+from typedrag.optimizers.compile.prompt_optimizers.candidates import Candidate, CandidateLog, Metric, Scoring
+from typedrag.optimizers.compile.prompt_optimizers.limiter import CallLimiter
 
 BUDGET_CALLS: dict[str, int] = {"light": 3_000, "medium": 12_000, "heavy": 50_000}
 """The most LM calls by the name of the budget. `light` is enough for a dozen candidates on 50 questions, at five calls
@@ -127,12 +127,12 @@ optimizer_class = _OPTIMIZERS.find
 def build_optimizer(name: str, options: Mapping[str, Any] | None = None, budget: str = "light") -> Optimizer:
     """Build the optimizer with this name and these options; the budget's name chooses the others.
 
-    `dspy:NAME` is the teleprompter of that name in DSPy; see `any_of_dspy`.
+    `dspy:NAME` is the optimizer of that name in DSPy; see `any_of_dspy`.
 
     Raises:
         InputError: If no optimizer has that name, or it does not know an option or its value.
     """
-    from typedrag.optimizers.compile.teleprompters.any_of_dspy import dspy_optimizer
+    from typedrag.optimizers.compile.prompt_optimizers.any_of_dspy import dspy_optimizer
 
     cls = dspy_optimizer(name) or optimizer_class(name)
     extras: dict[str, Any] = {option: field.json_schema_extra for option, field in cls.model_fields.items()}

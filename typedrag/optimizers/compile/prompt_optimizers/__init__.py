@@ -1,7 +1,7 @@
-"""The teleprompters that compile programs, found by name; importing this registers them."""
+"""The optimizers that compile programs, found by name; importing this registers them."""
 
-from typedrag.optimizers.compile.teleprompters import few_shot, gepa, instructions, simba
-from typedrag.optimizers.compile.teleprompters.base import (
+from typedrag.optimizers.compile.prompt_optimizers import few_shot, gepa, instructions, simba
+from typedrag.optimizers.compile.prompt_optimizers.base import (
     Optimizer,
     build_optimizer,
     by_budget,

@@ -7,7 +7,7 @@ import dspy
 from pydantic import PositiveInt
 
 from typedrag.core.errors import InputError
-from typedrag.optimizers.compile.teleprompters import base
+from typedrag.optimizers.compile.prompt_optimizers import base
 from typedrag.programs.artifact import rename_signature
 from typedrag.signatures import all_signatures
 

@@ -11,8 +11,8 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from typedrag.experiments.question_typing import infer_type, interleave_types
 from typedrag.lms.trace import run_concurrently
-from typedrag.optimizers.compile.teleprompters import base
-from typedrag.optimizers.compile.teleprompters.dspy_internals import MIPROv2
+from typedrag.optimizers.compile.prompt_optimizers import base
+from typedrag.optimizers.compile.prompt_optimizers.dspy_internals import MIPROv2
 
 logger = logging.getLogger("dspy.typedrag")  # DSPy's loggers write to the log of the compile
 _SHOWN_CHARS = 500
@@ -212,7 +212,7 @@ class MIPRO(BootstrapFewShot):
     def compile(self, run: base.Compilation) -> dspy.Module:
         demos = self.max_bootstrapped_demos
         sets = self.vary_demonstrations(run, self.demonstration_sets, demos or 3)  # proposals show some in any case
-        teleprompter = MIPROv2(
+        optimizer = MIPROv2(
             lambda: [program for _, program in sets],
             metric=run.scoring,
             prompt_model=run.prompt_lm,
@@ -237,7 +237,7 @@ class MIPRO(BootstrapFewShot):
             }
             shown_examples.append(dspy.Example(**fields).with_inputs(*inputs))
         with run.log.origin("trial"):
-            return teleprompter.compile(
+            return optimizer.compile(
                 run.student,
                 trainset=shown_examples,
                 valset=list(run.valset),

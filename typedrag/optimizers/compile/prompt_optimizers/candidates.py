@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from typedrag.core.errors import CallFailed, InputError, NotMeasurable, StepFailed
 from typedrag.files.text_files import Journal, write_text
 from typedrag.metrics.metric import PredictorCall
-from typedrag.optimizers.compile.teleprompters.limiter import CallLimiter
+from typedrag.optimizers.compile.prompt_optimizers.limiter import CallLimiter
 from typedrag.programs.artifact import Fields, State, dump_state, fingerprint, load_state, signature_fields
 from typedrag.signatures.roles import signature_role
 
@@ -27,7 +27,7 @@ Metric = Callable[..., dspy.Prediction]
 
 
 class Scoring:
-    """Scores predictions for a teleprompter.
+    """Scores predictions for an optimizer.
 
     DSPy knows no missing value: an answer that the metric cannot judge would count as 0. Here it gets the base
     program's score of the same example, or its mean score if that is not known: neither gain nor loss. It is

@@ -14,7 +14,7 @@ from typedrag.lms.client import _CallsInFlight
 from typedrag.lms.cost import CostTracker, Spending, track_cost
 from typedrag.lms.lm import PerLMAdapter, with_cache
 from typedrag.lms.replies import use_reply_store
-from typedrag.optimizers.compile.teleprompters.limiter import CallLimiter, Faulted, Ledger, LimitReached, Stopped
+from typedrag.optimizers.compile.prompt_optimizers.limiter import CallLimiter, Faulted, Ledger, LimitReached, Stopped
 from typedrag.runs import AnyOf, Limits
 
 

@@ -1,6 +1,6 @@
-"""Any teleprompter of DSPy by its name, with the limits, the log and the verdict of our own optimizers.
+"""Any optimizer of DSPy by its name, with the limits, the log and the verdict of our own optimizers.
 
-DSPy gets own copies of signatures, which some teleprompters change in place. What it evaluates on the validation
+DSPy gets own copies of signatures, which some optimizers change in place. What it evaluates on the validation
 examples is recorded; the best of that, or what came out, is the result.
 """
 
@@ -12,7 +12,7 @@ from dspy import teleprompt
 from pydantic import ConfigDict
 
 from typedrag.core.errors import InputError, TypedRAGError, first_line, names_hint
-from typedrag.optimizers.compile.teleprompters.base import Compilation, Optimizer
+from typedrag.optimizers.compile.prompt_optimizers.base import Compilation, Optimizer
 
 PREFIX = "dspy:"
 _OURS = {
@@ -118,6 +118,6 @@ def dspy_optimizer(name: str) -> type[Optimizer] | None:
 
 
 def usable_names() -> list[str]:
-    """The teleprompters of DSPy that a compile can use, without those that are named otherwise here."""
+    """The optimizers of DSPy that a compile can use, without those that are named otherwise here."""
     classes = {n: c for n in teleprompt.__all__ if inspect.isclass(c := getattr(teleprompt, n))}
     return sorted(n for n, c in classes.items() if n not in {*_OURS, *_UNUSABLE} and c.__name__ == n)

@@ -15,8 +15,8 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from typedrag.experiments.question_typing import infer_type
 from typedrag.lms.lm import PerLMAdapter
-from typedrag.optimizers.compile.teleprompters import base
-from typedrag.optimizers.compile.teleprompters.dspy_internals import without_progress_bar
+from typedrag.optimizers.compile.prompt_optimizers import base
+from typedrag.optimizers.compile.prompt_optimizers.dspy_internals import without_progress_bar
 
 
 @base.optimizer
@@ -53,7 +53,7 @@ class GEPA(base.Optimizer):
     def compile(self, run: base.Compilation) -> dspy.Module:
         types = [infer_type(example) for example in run.trainset]
         sampler = SameTypeBatchSampler(types, self.minibatch_size, run.seed)
-        teleprompter = dspy.GEPA(
+        optimizer = dspy.GEPA(
             metric=run.scoring,
             max_metric_calls=self.evaluations * len(run.valset),
             reflection_minibatch_size=None,  # the sampler has its own size
@@ -72,7 +72,7 @@ class GEPA(base.Optimizer):
         callbacks = [*dspy.settings.callbacks, ParseFailureTracer()]
         with run.log.origin("reflection"), dspy.context(callbacks=callbacks), without_progress_bar():
             student = with_unique_names(run.student)
-            return teleprompter.compile(student, trainset=list(run.trainset), valset=list(run.valset))
+            return optimizer.compile(student, trainset=list(run.trainset), valset=list(run.valset))
 
 
 _NAME = "predictor"
