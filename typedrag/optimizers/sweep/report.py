@@ -200,7 +200,7 @@ def importances(sweep: Sweep) -> dict[str, dict[str, float]]:
 
 
 def write_figures(sweep: Sweep, folder: Path) -> list[Path]:
-    """Write each of Optuna's figures as PNG, and a page of all; the page is the last file."""
+    """Write each of Optuna's figures as PNG, and a page of the front and all figures; the page is the last file."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -209,6 +209,9 @@ def write_figures(sweep: Sweep, folder: Path) -> list[Path]:
 
     objectives = sweep.parts.config.objectives
     drawings: list[tuple[str, str, Any]] = []
+    if len(objectives) in (2, 3):
+        front = partial(plots.plot_pareto_front, target_names=[objective.measure for objective in objectives])
+        drawings.append(("front", "Each trial by its objectives", front))
     for i, objective in enumerate(objectives):
         suffix = f"-{i + 1}" if len(objectives) > 1 else ""
         for name, caption, drawn, sign in (
@@ -220,9 +223,6 @@ def write_figures(sweep: Sweep, folder: Path) -> list[Path]:
                 continue
             of_this = partial(drawn, target=partial(_objective_value, i, sign), target_name=objective.measure)
             drawings.append((f"{name}{suffix}", f"{objective.measure}: {caption}", of_this))
-    if len(objectives) in (2, 3):
-        front = partial(plots.plot_pareto_front, target_names=[objective.measure for objective in objectives])
-        drawings.append(("front", "The front: trials that no other beats", front))
 
     complete, files, shown = _complete_study(sweep), [], []
     for name, caption, draw in drawings:
@@ -244,7 +244,8 @@ def write_figures(sweep: Sweep, folder: Path) -> list[Path]:
         shown.append((caption, base64.b64encode(content.getvalue()).decode()))
     page = folder / "figures.html"
     template = Path(__file__).parent / "figures_page"
-    write_text(page, formats.render_page(template, {}, title=sweep.study.study_name, figures=shown))
+    title = f"Sweep: {sweep.parts.config.name}"
+    write_text(page, formats.render_page(template, {}, title=title, front=list(front_rows(sweep)), figures=shown))
     return [*files, page]
 
 
