@@ -1,11 +1,5 @@
-import os
 import signal
-import socket
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +8,7 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.lm_server import MODEL, LMServer, lm_server
-from tests.mlflow_stores import new_store
+from tests.mlflow_stores import mlflow_server, new_store
 from tests.serving.otlp import Receiver, receiver
 from tests.serving.process import process
 from typedrag.core.errors import InputError
@@ -137,7 +131,7 @@ def test_exporters_are_those_of_the_standard_variables(monkeypatch):
 
 def test_mlflow_takes_the_spans_and_shows_question_and_answer(sample_index, tmp_path):
     mlflow = pytest.importorskip("mlflow")
-    with mlflow_server(tmp_path) as uri:
+    with mlflow_server(new_store(tmp_path / "store")) as uri:
         client = mlflow.MlflowClient(uri)
         experiment = client.create_experiment("answers")
         variables = {
@@ -159,28 +153,3 @@ def test_mlflow_takes_the_spans_and_shows_question_and_answer(sample_index, tmp_
     assert root.attributes["typedrag.request_id"] == reply.headers["X-Request-ID"]
     names = [span.name for span in trace.data.spans]
     assert names.count(f"chat {MODEL}") == answer.usage.lm_calls and "invoke_agent typed_rag" in names
-
-
-@contextmanager
-def mlflow_server(folder: Path) -> Iterator[str]:
-    """The address of MLflow's server, which runs within and keeps its files in a folder."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    store = new_store(folder / "store")
-    words = ["server", "--backend-store-uri", store, "--port", str(port), "--workers", "1"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "mlflow", *words], stderr=subprocess.DEVNULL, start_new_session=True
-    ) as server:
-        try:
-            uri, until = f"http://127.0.0.1:{port}", time.monotonic() + 100
-            while True:
-                try:
-                    httpx.get(f"{uri}/health").raise_for_status()
-                    break
-                except httpx.HTTPError:
-                    assert time.monotonic() < until
-                    time.sleep(0.2)
-            yield uri
-        finally:
-            os.killpg(server.pid, signal.SIGTERM)

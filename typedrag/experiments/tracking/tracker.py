@@ -40,7 +40,7 @@ _ENVIRONMENT = {
     "MLFLOW_UV_AUTO_DETECT": "false",  # it would copy files of the working folder into a model
 }
 _SQLITE = "sqlite:///"
-_KIND_OF_PAGE = "mlflow.experimentKind"  # which pages MLflow shows: those of runs, not of traces
+_KIND_OF_PAGE = "mlflow.experimentKind"  # pages of runs, not of traces; MLflow 3.17 ignores it
 _SOCKS = {"package": "PySocks", "module": "socks"}  # by which requests, and so MLflow, takes a SOCKS proxy
 
 
