@@ -51,6 +51,8 @@ def read_html(data: bytes, *, whole: bool = False) -> Document:
     markup = UnicodeDammit(data, is_html=True).unicode_markup or ""
     parser = html.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True)
     page = etree.fromstring(markup.replace("\0", "").encode(), parser) if markup.strip() else None
+    if any(error.type == etree.ErrorTypes.ERR_RESOURCE_LIMIT for error in parser.error_log):
+        raise ValueError("its elements are nested more than 256 deep")  # libxml2 would drop the rest of the page
     if page is None:
         return Document("", [])
     titles = sorted(page.xpath("//title[not(ancestor::svg)] | //h1"), key=lambda element: element.tag == "h1")

@@ -1,9 +1,11 @@
 import logging
 import time
+from contextlib import suppress
 
 import pytest
 
 from tests.retrieval.index.test_sources import write
+from typedrag.core.errors import InputError
 from typedrag.retrieval import read_passages
 from typedrag.retrieval.index.html import read_html
 from typedrag.retrieval.index.splitting import split_blocks
@@ -111,7 +113,8 @@ def test_tables_for_the_layout_keep_what_they_hold_as_it_is():
 def test_the_time_grows_with_the_length_alone():
     def seconds(page: str) -> float:
         start = time.process_time()
-        read_html(page.encode())
+        with suppress(ValueError):  # nested too deep
+            read_html(page.encode())
         return time.process_time() - start
 
     for part in (
@@ -159,6 +162,13 @@ def test_a_page_that_marks_no_content_keeps_its_text(page, text):
 )
 def test_a_title_is_that_of_the_page_or_its_heading(page, title):
     assert read_html(page.encode()).title == title
+
+
+def test_a_page_that_is_nested_too_deep_is_refused_and_not_read_in_part(tmp_path):
+    page = tmp_path / "deep.html"
+    page.write_text(f"<p>Before.</p>{'<div>' * 300}Within.{'</div>' * 300}<p>After.</p>")
+    with pytest.raises(InputError, match=r"deep\.html cannot be read: its elements are nested more than 256 deep"):
+        list(read_passages([page]))
 
 
 def test_what_is_written_in_latin_1_is_read_as_the_page_says():
