@@ -16,9 +16,7 @@ MODULES = (
     "optimizers.sweep.config",
     "optimizers.list_ranker.config",
     "retrieval.list_ranker_settings",
-    "builders.compound",
-    "builders.preqrag",
-    "builders.wiki_nfqa",
+    "builders.settings",
 )
 HANDED_ON = {"LMConfig.timeout", "LMConfig.num_retries"}
 """With all settings of their kind, to `dspy.LM`."""

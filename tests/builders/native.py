@@ -6,8 +6,8 @@ from typing import Any
 import dspy
 
 from tests.datasets.files import write_json, write_jsonl
-from typedrag.builders import RevelatorData
 from typedrag.builders.builder import Built
+from typedrag.builders.revelator import RevelatorData
 from typedrag.runs.work import Stages
 
 MUSIQUE = {

@@ -7,7 +7,7 @@ import pytest
 
 from tests.scripted import scripted
 from tests.scripted import signatures as s
-from typedrag.builders import Aspects
+from typedrag.builders.aspects import Aspects
 from typedrag.core.errors import InputError
 from typedrag.core.records import Reference
 from typedrag.datasets import load_dataset

@@ -7,7 +7,7 @@ import pytest
 from tests.builders.native import publish
 from tests.scripted import scripted
 from tests.scripted import signatures as s
-from typedrag.builders import Compound
+from typedrag.builders.compound import Compound
 from typedrag.core.records import Passage
 from typedrag.datasets import load_dataset
 from typedrag.datasets.open_domain import SingleHop, read_single_hop

@@ -3,7 +3,7 @@ import pytest
 
 from tests.scripted import scripted
 from tests.scripted import signatures as s
-from typedrag.builders import Fabrications
+from typedrag.builders.fabrications import Fabrications
 from typedrag.core.errors import InputError
 from typedrag.core.records import Reference
 from typedrag.datasets import AnswerKind, load_dataset

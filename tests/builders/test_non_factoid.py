@@ -1,7 +1,7 @@
 import dspy
 import pytest
 
-from typedrag.builders import WikiNFQA
+from typedrag.builders.wiki_nfqa import WikiNFQA
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType as T
 from typedrag.core.records import Reference

@@ -3,8 +3,7 @@ import pytest
 
 from tests.scripted import scripted
 from tests.scripted import signatures as s
-from typedrag.builders import Nuggets
-from typedrag.builders.nuggets import merge_nuggets
+from typedrag.builders.nuggets import Nuggets, merge_nuggets
 from typedrag.core.records import Reference
 from typedrag.datasets import load_dataset, with_nuggets
 from typedrag.datasets.dataset import make_id

@@ -6,8 +6,7 @@ import pytest
 
 from tests.scripted import scripted
 from tests.scripted import signatures as s
-from typedrag.builders import PreQRAGQuestions
-from typedrag.builders.preqrag import CHOICES, draw_categories
+from typedrag.builders.preqrag import CHOICES, PreQRAGQuestions, draw_categories
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import DocumentScope, QuestionType
 from typedrag.datasets import load_dataset

@@ -2,7 +2,7 @@ import dspy
 
 from tests.scripted import scripted
 from tests.scripted import signatures as s
-from typedrag.builders import QuestionTypes
+from typedrag.builders.question_types import QuestionTypes
 from typedrag.core.question_types import QuestionForm, QuestionType
 from typedrag.datasets import load_dataset
 from typedrag.files.text_files import write_json_lines

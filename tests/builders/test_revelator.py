@@ -7,8 +7,8 @@ from tests.builders.native import COMPOUND, MUSIQUE, build_rows, publish
 from tests.datasets.files import write_jsonl
 from tests.scripted import scripted
 from tests.scripted import signatures as s
-from typedrag.builders import RouterTest
 from typedrag.builders.builder import part_by_hash
+from typedrag.builders.revelator import RouterTest
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import Route
 from typedrag.datasets import load_dataset

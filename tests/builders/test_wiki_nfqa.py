@@ -7,8 +7,7 @@ import pytest
 
 from tests.scripted import ScriptedEngine
 from tests.scripted import signatures as s
-from typedrag.builders import WikiNFQA
-from typedrag.builders.wiki_nfqa import ReferenceLMs
+from typedrag.builders.wiki_nfqa import ReferenceLMs, WikiNFQA
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.datasets.dataset import example

@@ -70,6 +70,7 @@ def test_a_shell_completes_commands_and_options():
 
 HELPS = (
     "", "ask", "index build", "evaluate", "compare", "compile", "sweep run", "serve", "registry list", "datasets show",
+    "datasets build", "datasets build revelator",
     "doctor", "research papers run", "research judges check", "research cost", "research ranker train",
     "research revelator train",
 )  # fmt: skip

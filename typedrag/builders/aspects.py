@@ -5,12 +5,11 @@ Here an LM names where each part begins, so that the parts are the answer, whole
 
 from collections.abc import Sequence
 from itertools import chain, pairwise
-from typing import ClassVar, Literal
 
 import dspy
-from pydantic import FilePath
 
-from typedrag.builders.builder import Built, DatasetBuilder, OpenLM, usable
+from typedrag.builders.builder import Built, OpenLM, usable
+from typedrag.builders.settings import AspectsSettings
 from typedrag.core.errors import InputError
 from typedrag.datasets.dataset import load_dataset
 from typedrag.lms.asking import ask
@@ -23,23 +22,7 @@ from typedrag.signatures.richrag import DivideAnswer
 from typedrag.text.sentences import sentences
 
 
-class Aspects(DatasetBuilder):
-    """Divide the long answer of each question into sub-answers, and name their sub-aspects (RichRAG).
-
-    The result is read by --dataset file.
-    """
-
-    name: ClassVar[str] = "aspects"
-    counted: ClassVar[tuple[str, ...]] = ("subset",)
-    of: ClassVar[str] = "questions"
-
-    dataset: str = "wikipassageqa"
-    """A dataset with long answers."""
-    split: Literal["all", "train", "validation", "test"] | None = "all"
-    """The part of it to divide."""
-    demonstrations: FilePath | None = None
-    """Questions with aspects and sub_answers that show the LM how, as for --dataset file."""
-
+class Aspects(AspectsSettings):
     def build(self, stages: Stages, open_lm: OpenLM) -> Built:
         questions = self.draw()
         shown = load_dataset("file", self.demonstrations).examples if self.demonstrations else ()

@@ -1,21 +1,25 @@
 """The base of builders: their settings, what they make, and the dealing out of questions."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
-import dspy
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
 
 from typedrag.core.errors import StepFailed
 from typedrag.datasets.dataset import load_dataset, sample, text_hash
 from typedrag.runs.work import Failed, Stages
 
+if TYPE_CHECKING:
+    import dspy
+
 Row = dict[str, Any]
-OpenLM = Callable[[str | None], dspy.LM]
+OpenLM = Callable[[str | None], "dspy.LM"]
 """Opens the LM of a spec; None means that of the command."""
 T = TypeVar("T")
 

@@ -5,14 +5,12 @@ from bisect import insort
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from math import ceil
-from pathlib import Path
 from random import Random
-from typing import Annotated, ClassVar
 
 import dspy
-from pydantic import Field, NonNegativeInt, PositiveInt
 
-from typedrag.builders.builder import Builder, Built, OpenLM, part_by_hash, usable
+from typedrag.builders.builder import Built, OpenLM, part_by_hash, usable
+from typedrag.builders.settings import CompoundSettings
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import Route
 from typedrag.core.records import Passage
@@ -34,37 +32,7 @@ _QUALIFIER = re.compile(r"\s+\([^()]*\)$")
 """Wikipedia's addition that tells entities of one name apart; no question says it."""
 
 
-class Compound(Builder):
-    """Join single questions about one entity into compound ones, each with its parts and answers."""
-
-    name: ClassVar[str] = "compound"
-    counted: ClassVar[tuple[str, ...]] = ("subset",)
-
-    questions: tuple[Path, ...] = ()
-    """Single questions: SQuAD 1.1's files, or rows with entity, question and answer. Repeatable."""
-    passages: tuple[Path, ...] = ()
-    """Instead: passages with titles, for the LM to write single questions on. Repeatable."""
-    entities: PositiveInt | None = None
-    """Number of entities to write questions about; default: all."""
-    documents: PositiveInt = 10
-    """Maximum passages of an entity that single questions are written from (appendix C.1: 10)."""
-    per_entity: PositiveInt = 6
-    """Compound questions to try for each entity (60,000 for 10,000 entities: 6)."""
-    hops: tuple[Annotated[int, Field(ge=2, le=5)], ...] = (2, 3, 4)
-    """A number of questions that are joined (appendix C.1: 2 to 4), drawn evenly. Repeatable."""
-    limit: PositiveInt | None = None
-    """Compound questions to try in all; single questions are written only for these. Default: all."""
-    validation_share: float = Field(default=8 / 60, ge=0, lt=1)
-    """Share of the entities for validation (8,000 of 60,000)."""
-    test_share: float = Field(default=2 / 60, ge=0, lt=1)
-    """Share of the entities for the test (2,000 of 60,000)."""
-    passage_words: PositiveInt = 200
-    """Words of a passage that the LM sees."""
-    retries: NonNegativeInt = 2
-    """How often a reply that cannot be read is asked for again."""
-    seed: int = 0
-    """Random seed."""
-
+class Compound(CompoundSettings):
     def build(self, stages: Stages, open_lm: OpenLM) -> Built:
         if bool(self.questions) == bool(self.passages):
             raise InputError("either single questions or passages are needed", "Give --questions or --passages")

@@ -3,18 +3,17 @@
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import ClassVar
 
 import dspy
-from pydantic import PositiveInt
 
-from typedrag.builders.builder import Built, DatasetBuilder, OpenLM, count_rows, usable
+from typedrag.builders.builder import Built, OpenLM, count_rows, usable
+from typedrag.builders.settings import FabricationsSettings
 from typedrag.core.errors import StepFailed
 from typedrag.datasets.dataset import text_hash
 from typedrag.datasets.preferences import AnswerKind
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import use_lm
-from typedrag.metrics.overlap import ENTITY_SEPARATOR, MOST_WORDS, contains
+from typedrag.metrics.overlap import ENTITY_SEPARATOR, contains
 from typedrag.runs.work import Stages
 from typedrag.signatures.generation import GuessAnswer, ProposeWrongAnswer, StateAnswer
 
@@ -26,21 +25,7 @@ NOTHING_FOUND = (
 """Ways to say that nothing was found; a question's hash picks one."""
 
 
-class Fabrications(DatasetBuilder):
-    """Write a right answer and fabrications of the same length and style to each question.
-
-    `typedrag research judges check --path fabrications=FILE` then tests judges with them.
-    """
-
-    name: ClassVar[str] = "fabrications"
-    counted: ClassVar[tuple[str, ...]] = ("kind",)
-    of: ClassVar[str] = "answers"
-
-    dataset: str = "wiki-nfqa"
-    """A dataset with gold answers."""
-    gold_words: PositiveInt = MOST_WORDS
-    """Words of a gold answer at most: for a longer one no rule tells whether an answer holds it."""
-
+class Fabrications(FabricationsSettings):
     def build(self, stages: Stages, open_lm: OpenLM) -> Built:
         questions = self.draw()
         with use_lm(open_lm(None)):

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import ClassVar
 
 import dspy
-from pydantic import Field, PositiveInt
 
-from typedrag.builders.builder import Built, DatasetBuilder, OpenLM, count_rows, usable
+from typedrag.builders.builder import Built, OpenLM, count_rows, usable
+from typedrag.builders.settings import NuggetsSettings
 from typedrag.core.records import Nugget
 from typedrag.datasets.dataset import make_id
 from typedrag.lms.asking import ask
@@ -22,26 +21,7 @@ from typedrag.signatures.generation import ListNuggets
 from typedrag.signatures.judging import SupportVerdict
 
 
-class Nuggets(DatasetBuilder):
-    """List what a good answer to each question says, from passages that people labelled good and reference answers.
-
-    No answer of a system is read, so that none is favoured. Edit the result as you like; the metric nuggets and
-    judges check read it.
-    """
-
-    name: ClassVar[str] = "nuggets"
-    counted: ClassVar[tuple[str, ...]] = ("vital",)
-    of: ClassVar[str] = "nuggets, by whether they are vital"
-
-    dataset: str = "antique"
-    """A dataset with good passages, references or gold answers."""
-    texts: PositiveInt = 8
-    """Passages and references read of a question at most, the best first; each takes a call."""
-    alike: float = Field(default=0.75, gt=0, le=1)
-    """The cosine from which two nuggets may say the same."""
-    most: PositiveInt = 20
-    """Nuggets of a question at most: vital ones first, then those that most texts say."""
-
+class Nuggets(NuggetsSettings):
     def build(self, stages: Stages, open_lm: OpenLM) -> Built:
         with use_lm(open_lm(None)):
             return self.list_nuggets(self.draw(), stages)

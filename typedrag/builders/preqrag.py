@@ -8,12 +8,12 @@ from heapq import nsmallest
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import dspy
-from pydantic import NonNegativeInt, PositiveInt
 
-from typedrag.builders.builder import Builder, Built, OpenLM, usable
+from typedrag.builders.builder import Built, OpenLM, usable
+from typedrag.builders.settings import PreQRAGQuestionsSettings
 from typedrag.core.errors import InputError, names_hint
 from typedrag.core.question_types import DocumentScope, QuestionType
 from typedrag.core.records import Passage
@@ -33,36 +33,7 @@ _PASSAGE_WORDS = ("passage", "passages", "excerpt", "excerpts")
 _TYPES = {"factoid": QuestionType.FACTOID, "comparison": QuestionType.COMPARISON}
 
 
-class PreQRAGQuestions(Builder):
-    """Have an LM write single- and multi-document questions of all kinds, with answers and passages.
-
-    The result is read by --dataset file; its subsets are single-document and multi-document.
-    """
-
-    name: ClassVar[str] = "preqrag"
-    counted: ClassVar[tuple[str, ...]] = ("subset",)
-
-    index: Path | None = None
-    """Index of passages to write questions on. Default: TYPEDRAG_INDEX, else a sample corpus."""
-    passages: tuple[Path, ...] = ()
-    """Instead: files or folders of passages, as for typedrag index build. Repeatable."""
-    retriever: str = "bm25"
-    """Finds a second passage in --index: bm25, dense, hybrid, hybrid:WEIGHT or auto."""
-    single: NonNegativeInt = 110
-    """Number of single-document questions (table D.1: 110)."""
-    multi: NonNegativeInt = 106
-    """Number of multi-document questions (table D.1: 106)."""
-    only: Mapping[str, tuple[str, ...]] = {}
-    """Use only these categories of a choice, such as turn=first-turn. Repeatable; default: all."""
-    attempts: PositiveInt = 3
-    """Maximum attempts for each question: some cannot be used."""
-    passage_words: PositiveInt = 200
-    """Words of a passage that the LM sees."""
-    retries: NonNegativeInt = 2
-    """How often a reply that cannot be read is asked for again."""
-    seed: int = 0
-    """Random seed."""
-
+class PreQRAGQuestions(PreQRAGQuestionsSettings):
     def build(self, stages: Stages, open_lm: OpenLM) -> Built:
         if self.index and self.passages:
             raise InputError("both an index and passages are named", "Give --index or --passages")

@@ -1,12 +1,11 @@
 """Questions as people type them, by type and form, for classifiers of question types."""
 
 from itertools import product
-from typing import ClassVar
 
 import dspy
-from pydantic import Field, NonNegativeInt, PositiveInt
 
-from typedrag.builders.builder import Builder, Built, OpenLM, Row, usable
+from typedrag.builders.builder import Built, OpenLM, Row, usable
+from typedrag.builders.settings import QuestionTypesSettings
 from typedrag.core.question_types import QuestionForm, QuestionType
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import use_lm
@@ -18,26 +17,7 @@ from typedrag.text.words import question_key
 Cell = tuple[str, QuestionType, QuestionForm]
 
 
-class QuestionTypes(Builder):
-    """Write questions in domains of yours, as people type them, and keep those whose type two labels agree on.
-
-    The result is read by --dataset everyday. An LM that writes good questions is a large one.
-    """
-
-    name: ClassVar[str] = "question-types"
-    counted: ClassVar[tuple[str, ...]] = ("type", "form")
-
-    domain: tuple[str, ...] = Field(min_length=1)
-    """What the questions are about and who asks: "a bank's help pages: pensioners". Repeatable."""
-    type: tuple[QuestionType, ...] = tuple(QuestionType)
-    """A type to write questions of; repeatable. Default: all."""
-    form: tuple[QuestionForm, ...] = tuple(QuestionForm)
-    """A form to write them in; repeatable. Default: all."""
-    each: PositiveInt = Field(default=5, le=20)
-    """Questions of each type and form in each domain."""
-    retries: NonNegativeInt = 2
-    """How often a reply that cannot be read is asked for again."""
-
+class QuestionTypes(QuestionTypesSettings):
     def build(self, stages: Stages, open_lm: OpenLM) -> Built:
         """Write questions and label them a second time: only clear cases stay."""
         built = Built()

@@ -5,11 +5,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import nsmallest
 from itertools import chain
-from typing import Any, ClassVar, Self
+from typing import Any
 
-from pydantic import Field, FilePath, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError, model_validator
+from pydantic import TypeAdapter, ValidationError
 
-from typedrag.builders.builder import Builder, Built, OpenLM, Row, part_by_hash, usable
+from typedrag.builders.builder import Built, OpenLM, Row, part_by_hash, usable
+from typedrag.builders.settings import RevelatorDataSettings, RouterTestSettings
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import RevelatorRole, Route
 from typedrag.core.records import Passage
@@ -34,47 +35,7 @@ _ENTITY = "entity"
 """The field by which a row is dealt out instead of by its question; removed from the built row."""
 
 
-class RevelatorData(Builder):
-    """Turn the files of other datasets into rows for the revelator's five roles.
-
-    An LM is needed only for --label-relevance. No file is required, but without one its rows are missing.
-    """
-
-    name: ClassVar[str] = "revelator"
-    counted: ClassVar[tuple[str, ...]] = ("role", "part")
-
-    straightforward: FilePath | None = None
-    """CommonsenseQA's train_rand_split.jsonl: questions that take no retrieval."""
-    single_step: tuple[FilePath, ...] = ()
-    """NQ-open.train.jsonl, or DPR's biencoder-nq-train.json, whose passages teach relevance. Repeatable."""
-    musique: FilePath | None = None
-    """musique_ans_v1.0_train.jsonl."""
-    two_wiki: FilePath | None = None
-    """2WikiMultihopQA's train.json."""
-    compound: FilePath | None = None
-    """The output of datasets build compound; its train subset is used."""
-    exclude: tuple[FilePath, ...] = ()
-    """Test questions to leave out, one a row. Repeatable."""
-    limit: PositiveInt = 50_000
-    """Maximum rows to train on of one role, origin and label, of the router of one route whatever its origin, and
-    maximum chains of one origin, drawn by hash (appendix C: 50,000)."""
-    noise: NonNegativeInt = 2
-    """Irrelevant passages for each query with a relevant one."""
-    validation_share: float = Field(default=0.05, ge=0, lt=1)
-    """Share of the questions for validation during training."""
-    test_share: float = Field(default=0.05, ge=0, lt=1)
-    """Share of the questions for the test."""
-    seed: int = 0
-    """Random seed."""
-    label_relevance: bool = False
-    """Let --lm label relevance, instead of using the files' labels."""
-
-    @model_validator(mode="after")
-    def _leaves_something_to_train_on(self) -> Self:
-        if self.validation_share + self.test_share >= 1:
-            raise InputError("no row is left to train on", "Lower the shares for validation and test")
-        return self
-
+class RevelatorData(RevelatorDataSettings):
     def build(self, stages: Stages, open_lm: OpenLM) -> Built:
         rows_of_sources = list(self._rows_of_sources())
         if not rows_of_sources:
@@ -214,29 +175,7 @@ def _as_query(question: str) -> str:
     return f"{question}?"
 
 
-class RouterTest(Builder):
-    """Draw as many questions of each route, and measure routers on them by `typedrag research revelator evaluate`.
-
-    Of a dataset, those of its test split are drawn from; an LM is not needed.
-    """
-
-    name: ClassVar[str] = "router-test"
-    counted: ClassVar[tuple[str, ...]] = ("route", "origin")
-    asks_lm: ClassVar[bool] = False
-
-    straightforward: tuple[FilePath, ...] = Field(min_length=1)
-    """CommonsenseQA's dev_rand_split.jsonl, and its test file. Repeatable."""
-    single_step: tuple[str, ...] = Field(min_length=1)
-    """A dataset of single-step questions, such as squad=dev-v1.1.json. Repeatable."""
-    complex: tuple[str, ...] = Field(min_length=1)
-    """A dataset of complex questions, such as musique=FOLDER. Repeatable."""
-    compound: FilePath
-    """The output of datasets build compound; its test subset is used."""
-    each: PositiveInt = 1_500
-    """Questions of each route (HANRAG, appendix D)."""
-    seed: int = 0
-    """Random seed."""
-
+class RouterTest(RouterTestSettings):
     def build(self, stages: Stages, open_lm: OpenLM) -> Built:
         def tested(named: str) -> tuple[str, list[str]]:
             """The name of a dataset and the questions of its test split, from NAME or NAME=PATH."""

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import dspy
-from pydantic import Field, NonNegativeInt, PositiveInt
 
-from typedrag.builders.builder import Builder, Built, OpenLM, describe_failure, usable
+from typedrag.builders.builder import Built, OpenLM, describe_failure, usable
+from typedrag.builders.settings import WikiNFQASettings
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.datasets.dataset import example, sample, text_hash
@@ -50,52 +50,7 @@ class ReferenceLMs:
     annotator: dspy.LM
 
 
-class WikiNFQA(Builder):
-    """Select the non-factoid questions of QA datasets, and have LMs write references and label them 0 to 3.
-
-    The result is read by --dataset wiki-nfqa --path FILE.
-    """
-
-    name: ClassVar[str] = "wiki-nfqa"
-    counted: ClassVar[tuple[str, ...]] = ("subset", "predicted_type")
-
-    questions: tuple[str, ...] = Field(min_length=1)
-    """DATASET, DATASET:PATH, or a file of questions with answers. Repeatable."""
-    subset: str | None = None
-    """Subset of the datasets, such as validation; default: all."""
-    type_classifier: str | None = None
-    """Finds the non-factoid questions; as option type_classifier. The paper: hub:Lurunchik/nf-cats."""
-    program: str | None = None
-    """Instead: a compiled program, whose type classifier is used."""
-    patterns: bool = True
-    """Whether a question must also have one of the taxonomy's patterns, of any type."""
-    patterns_file: Path | None = None
-    """The Typed-RAG authors' patterns, in the place of ours: data/processing/filter_nf_dataset_and_remap_paras.py of
-    their repository."""
-    per_subset: PositiveInt | None = 300
-    """Maximum questions of a subset, drawn in turn from each type (Wiki-NFQA's largest subset has 300)."""
-    lm: tuple[str, ...] = ()
-    """LM that writes three references: embedded[:NAME], vllm:MODEL or a DSPy name, with @URL behind it for its server.
-    Repeatable; one that is repeated draws again."""
-    superior: str | None = None
-    """LM that rewrites the ground truth; default: the annotator."""
-    annotator: str | None = None
-    """LM that labels answers, and names types if the classifier asks an LM; default: the first --lm."""
-    temperature: float = Field(default=0.8, ge=0)
-    """The temperature of writing references (appendix B.4: 0.8)."""
-    annotation_temperature: float = Field(default=0.1, ge=0)
-    """The temperature of labelling (appendix B.4: 0.1)."""
-    top_p: float = Field(default=0.95, gt=0, le=1)
-    """The share of nucleus sampling (appendix B.4: 0.95)."""
-    max_tokens: PositiveInt = 512
-    """The most tokens of a reply (appendix B.4: 512)."""
-    repeats: bool = False
-    """Whether a reference that repeats another is kept, as in the authors' data."""
-    retries: NonNegativeInt = 2
-    """How often a reply that cannot be read is asked for again."""
-    seed: int = 0
-    """Random seed."""
-
+class WikiNFQA(WikiNFQASettings):
     def build(self, stages: Stages, open_lm: OpenLM) -> Built:
         if self.type_classifier and self.program:
             raise InputError("both a type classifier and a program are named", "Give --type-classifier or --program")

@@ -23,7 +23,7 @@ from typedrag.runs import Stages
 if TYPE_CHECKING:
     import dspy
 
-    from typedrag.builders import Builder
+    from typedrag.builders.builder import Builder
     from typedrag.datasets import Dataset
 
 _SHOWN_SKIPPED = 5
@@ -208,15 +208,15 @@ class _Builders(click.Group):
     """The builders by name; the options of each are its fields."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        from typedrag.builders import BUILDERS
+        from typedrag.builders.settings import SETTINGS
 
-        return list(BUILDERS)
+        return list(SETTINGS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        from typedrag.builders import BUILDERS
+        from typedrag.builders.settings import SETTINGS
         from typedrag.experiments.config import SpendingCaps
 
-        builder = BUILDERS.get(cmd_name)
+        builder = SETTINGS.get(cmd_name)
         if builder is None:
             return None
         fields = options.field_options(builder, *builder.model_fields, under="settings", whole=True)
@@ -247,7 +247,7 @@ def _build(
     as_json: Annotated[bool, "Print the counts as JSON.", "--json"] = False,
     values: dict[str, Any],
 ) -> None:
-    from typedrag.builders import BUILDERS
+    from typedrag.builders.catalogue import BUILDERS
     from typedrag.experiments.config import SpendingCaps
     from typedrag.lms.client import limit_calls_in_flight
     from typedrag.lms.lm import open_lm

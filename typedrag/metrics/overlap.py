@@ -15,7 +15,7 @@ from typedrag.core.errors import NotMeasurable
 from typedrag.core.records import Reference
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.text.sentences import sentences
-from typedrag.text.words import split_words
+from typedrag.text.words import SHORT_ANSWER_WORDS, split_words
 
 
 def gold_answers(example: dspy.Example) -> list[str]:
@@ -150,9 +150,6 @@ class Accuracy(Metric):
         return {"entity_accuracy": sum(s.details["found"] for s in scored) / total} if total else {}
 
 
-MOST_WORDS = 8
-"""The most words of a short gold answer: for longer ones, no rule tells whether an answer includes it."""
-
 _SIDES = {"yes", "no"}
 # "no passage tells" is not a "no"; "yes it does" is a "yes"
 _TAKEN_SIDE = re.compile(r"\W*(?:(yes)\b|(no)(?=\s*[,.;:!–—-]|\s*$))", re.IGNORECASE)
@@ -162,7 +159,7 @@ _DATES = ("{0:%B} {0.day} {0.year}", "{0.day} {0:%B} {0.year}", "{0:%b} {0.day} 
 
 def is_short(answer: str) -> bool:
     """True if each entity of a gold answer has few words."""
-    return all(len(entity.split()) <= MOST_WORDS for entity in entities(answer))
+    return all(len(entity.split()) <= SHORT_ANSWER_WORDS for entity in entities(answer))
 
 
 def says(text: str, answers: Sequence[str]) -> bool | None:

@@ -6,6 +6,9 @@ from functools import cache, lru_cache
 
 import regex
 
+SHORT_ANSWER_WORDS = 8
+"""The most words of a short gold answer: for longer ones, no rule tells whether an answer includes it."""
+
 # words that tell what is asked, but not about which subject
 _FUNCTION_WORDS = frozenset(
     """a about all also an and any are as at be been being best but by can could did do does done for from
