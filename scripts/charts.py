@@ -1,5 +1,6 @@
 """Charts of results: a row for each system, a dot where it was measured to be, a line over its interval."""
 
+import io
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,9 @@ from typedrag.core.records import Estimate
 from typedrag.experiments.formats import format_value
 
 INK, BEYOND, WITHIN = "#777b84", "#d05a22", "#3a7cc6"
-"""Of text and lines; of a dot whose interval leaves the line out; of one whose interval does not. On light and dark."""
+"""Of text and lines, before `_STYLE`; of a dot whose interval leaves the line out; of one whose interval does not."""
+_STYLE = "svg{color:#4b5059}@media (prefers-color-scheme:dark){svg{color:#b9bec7}}"
+"""Colours the ink: dark on light, light on dark."""
 _WIDTH, _ROW, _FRAME = 8.4, 0.29, 1.2
 """In inches: the whole figure; a row; what a panel takes besides its rows."""
 _CHARACTERS = 88
@@ -61,7 +64,10 @@ def draw(panels: Sequence[Panel], file: Path) -> None:
                 _draw_panel(axes, panels[at], labelled=at % columns == 0, wrap=(_CHARACTERS - labels) // columns)
             else:
                 axes.set_axis_off()
-        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+        drawn = io.StringIO()
+        figure.savefig(drawn, format="svg", transparent=True, metadata={"Date": None})
+    style = '<style type="text/css">'
+    file.write_text(drawn.getvalue().replace(INK, "currentColor").replace(style, f"{style}{_STYLE}", 1), "utf-8")
 
 
 def described(panels: Sequence[Panel]) -> str:
