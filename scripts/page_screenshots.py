@@ -98,7 +98,7 @@ def sweep(browser: webdriver.Chrome, folder: Path) -> None:
 
 def runs(browser: webdriver.Chrome, folder: Path) -> None:
     """Take that of MLflow's table of runs, with whole names and the sweep's trials, without the assistant."""
-    resize(browser, 1300, 600)
+    resize(browser, 1060, 640)
     with mlflow_server(f"sqlite:///{folder / 'mlflow' / 'mlflow.db'}") as url:
         browser.get(f"{url}/#/experiments/1/runs?workflowType=machine_learning")
         close, name = '[data-component-id="mlflow.assistant.chat_panel.close"]', '[col-id="attributes.`Run Name`"]'
