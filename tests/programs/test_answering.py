@@ -45,6 +45,40 @@ def test_an_answer_that_cites_nothing_is_kept_and_not_grounded():
     assert (answer.answer, answer.answered, answer.grounded) == ("For lack of gas.", Answered.PASSAGES, False)
 
 
+CHECKED = Options(answer_support=0.4)
+DRAFT = {"citations": [1], "answer": "Bakers know that gluten needs patience."}
+
+
+def test_an_answer_that_its_passages_do_not_support_gives_way_to_quotes():
+    quote = {"citations": [1], "answer": "Passage 0 on bread."}
+    answer, asked = ask(options=CHECKED, AnswerFromPassages=DRAFT, QuotePassages=quote)
+    assert asked == ["AnswerFromPassages", "QuotePassages"]
+    assert (answer.answer, answer.answered, answer.usage.lm_calls) == (quote["answer"], Answered.PASSAGES, 2)
+    assert f"{DRAFT['answer']} (its passages support little of it)" in answer.dropped
+
+
+@pytest.mark.parametrize("quote", [NO, {"citations": [1], "answer": "Gluten needs patience."}])
+def test_where_quotes_are_not_in_the_passages_either_the_collection_does_not_say(quote):
+    answer, _ = ask(options=CHECKED, AnswerFromPassages=DRAFT, QuotePassages=quote)
+    assert (answer.answer, answer.answered) == (NOT_IN_COLLECTION, Answered.NOTHING)
+
+
+@pytest.mark.parametrize(
+    ("options", "draft"),
+    [
+        (CHECKED, "Passage 0 says that bread turns out heavy."),
+        (CHECKED, "Das Brot ist dicht, weil die Hefe zu alt war und zu wenig Gas bildet."),
+        (Options(answer_support=0.4, answer_prompt="plain"), DRAFT["answer"]),
+        (Options(answer_support=0.4, max_lm_calls=1), DRAFT["answer"]),
+    ],
+    ids=["supported", "in another language", "plain", "no calls left"],
+)
+def test_other_answers_stay(options, draft):
+    reply = {"citations": [1], "answer": draft}
+    answer, asked = ask(options=options, AnswerFromPassages=reply, AnswerPlainly={"answer": draft})
+    assert answer.answer == draft and len(asked) == 1
+
+
 def test_what_the_lm_knows_is_told_apart_and_cites_nothing():
     answer, asked = ask(options=Options(ungrounded=True), AnswerFromPassages=NO)
     assert asked == ["AnswerFromPassages", "AnswerWithoutPassages"]

@@ -10,7 +10,7 @@ import dspy
 from typedrag.core.errors import StepFailed
 from typedrag.core.events import Read, Searched, emit
 from typedrag.core.records import Answered, Passage, Step
-from typedrag.lms.asking import ask
+from typedrag.lms.asking import Reply, ask
 from typedrag.lms.trace import Stopwatch, add_step, record_fallback, reserve_calls
 from typedrag.programs.options import Options
 from typedrag.retrieval import Reranker, Retriever, reciprocal_rank_fusion
@@ -24,12 +24,14 @@ from typedrag.signatures.answering import (
     AnswerSubQuery,
     AnswerWithoutPassages,
     ComposePhrase,
+    QuotePassages,
 )
 from typedrag.signatures.fields import Citations, number_passages
 from typedrag.signatures.hanrag import ComposeAnswer
 from typedrag.signatures.preqrag import PLAIN_STYLES, PROMPT_STYLES, AnswerFromSubAnswers
 from typedrag.signatures.richrag import PLAIN_RICHLY
-from typedrag.text.sentences import used_passages
+from typedrag.text.language import detect_language, detect_main_language
+from typedrag.text.sentences import passage_share, used_passages
 
 _IN_PHRASE: Mapping[type[dspy.Signature], type[dspy.Signature]] = {
     AnswerFromPassages: AnswerInPhrase,
@@ -146,6 +148,8 @@ class PassageAnswerer(dspy.Module):
         super().__init__()
         self.predict = dspy.Predict(answer_signature(signature, options, may_be_phrase=may_be_phrase))
         self.options = options
+        phrase = may_be_phrase and options.answer_length == "phrase"
+        self.least_support = 0.0 if phrase or options.answer_prompt == "plain" else options.answer_support
         self.gate = build_relevance_filter(
             options.relevance, options.relevance_threshold, passage_words=options.passage_words, retries=options.retries
         )
@@ -159,6 +163,7 @@ class PassageAnswerer(dspy.Module):
 
         The LM's `answered` decides whether the passages hold an answer; if it is false, an answer that was written
         anyway is dropped, even with citations. If it is true, an answer without citations is kept, though ungrounded.
+        An answer that its passages do not support is asked for again, as quotes (option `answer_support`).
 
         Returns:
             A prediction with `answer`, `passages` (those the LM saw), `citations` (ids of the passages
@@ -174,6 +179,8 @@ class PassageAnswerer(dspy.Module):
             reply = ask("answer", self.predict, retries=self.options.retries, **inputs)
         except StepFailed as failure:
             raise AnswerFailed(failure, shown) from failure
+        if reply.prediction.get("answered", True) and not self.is_supported(reply.prediction.answer, question, shown):
+            reply = self.quote(reply, question, shown, inputs)
         answer = reply.prediction.answer.strip()
         step = partial(Step, "answer", question, seconds=reply.seconds, usage=reply.usage)
         if not reply.prediction.get("answered", True):
@@ -184,6 +191,28 @@ class PassageAnswerer(dspy.Module):
         cited = check_citations(numbers, answer, shown, question)
         add_step(step(output=answer, passage_ids=cited.ids, dropped=cited.dropped))
         return dspy.Prediction(answer=answer, passages=shown, citations=cited.ids, answered=Answered.PASSAGES)
+
+    def is_supported(self, answer: str, question: str, passages: Sequence[Passage]) -> bool:
+        if passage_share(answer, passages, question) >= self.least_support:
+            return True
+        return detect_language(answer) != detect_main_language(p.text for p in passages)
+
+    def quote(self, reply: Reply, question: str, passages: Sequence[Passage], inputs: Mapping[str, Any]) -> Reply:
+        """The reply of an LM that is to quote; the first one if it cannot be asked again."""
+        signature = self.predict.signature.with_instructions(QuotePassages.instructions)
+        desc = QuotePassages.output_fields["answer"].json_schema_extra["desc"]
+        predict = dspy.Predict(signature.with_updated_fields("answer", desc=desc))
+        try:
+            quotes = ask("quote", predict, retries=self.options.retries, **inputs)
+        except StepFailed as failure:
+            record_fallback(failure, "the answer stays, though its passages support little of it")
+            return reply
+        draft = reply.prediction.answer.strip()
+        dropped = (f"{draft} (its passages support little of it)",)
+        add_step(Step("answer", question, dropped=dropped, seconds=reply.seconds, usage=reply.usage))
+        if quotes.prediction.get("answered", True) and not self.is_supported(quotes.prediction.answer, question, passages):
+            quotes.prediction.answered = False
+        return quotes
 
 
 class Retrieving(dspy.Module):

@@ -272,6 +272,11 @@ class Options(BaseModel):
     five for 75 questions of ANTIQUE's test split that are labelled good, and drops 65 % of the others."""
     answer_passages: Annotated[PositiveInt, Parameter(1, 14)] = 5
     """Passages that an answer is written from, at most."""
+    answer_support: Annotated[float, Field(ge=0, le=1), Parameter(0.0, 0.6, step=0.1)] = 0.0
+    """The least share of its words that an answer has from its passages, of those that its sentences add to the
+    question, such as 0.4. If it has fewer, the LM is asked once to quote the passages instead, and if the quotes are
+    not in them either, they hold no answer. 0 checks nothing, and nothing is checked of phrases, plain answers
+    (`answer_prompt`), and answers in another language than their passages."""
     passage_words: Annotated[PositiveInt, Parameter(50, 300, step=50)] = 200
     """Words of a passage that are shown to an LM."""
     answer_length: Literal["paragraphs", "phrase"] = "paragraphs"

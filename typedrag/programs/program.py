@@ -27,7 +27,7 @@ ASKING = frozenset({"answer_length", "answer_words", "answer_prompt", "max_lm_ca
 """Options of programs that ask an LM."""
 RETRIEVING = ASKING | {
     "top_k", "rerank_candidates", "score_cutoff", "relevance", "relevance_threshold", "answer_passages",
-    "passage_words", "ungrounded",
+    "answer_support", "passage_words", "ungrounded",
 }  # fmt: skip
 """Options of programs that answer from passages."""
 

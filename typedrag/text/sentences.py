@@ -3,6 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from statistics import fmean
 from typing import NamedTuple
 
 import regex
@@ -202,6 +203,20 @@ def supporting_sentences(answer: str, passages: Sequence[Passage], question: str
                 supports.append(SentencePair(sentence, passage_id, supporting))
                 explained |= shared
     return supports
+
+
+def passage_share(answer: str, passages: Sequence[Passage], question: str) -> float:
+    """The share that passages have of the content words which a sentence adds to the question: the mean of those
+    sentences of an answer that add any, 1 without one.
+
+    Example:
+        >>> passages = [Passage("yeast", "Old yeast makes little gas.")]
+        >>> passage_share("Old yeast makes little gas. The gas gives bread its name.", passages, "Why is bread dense?")
+        0.75
+    """
+    known, asked = content_words(" ".join(f"{p.title} {p.text}" for p in passages)), content_words(question)
+    added = [words for s in sentences(answer)[:_MOST_SENTENCES] if (words := content_words(s) - asked)]
+    return fmean(len(words & known) / len(words) for words in added) if added else 1.0
 
 
 def used_passages(answer: str, passages: Sequence[Passage], question: str) -> frozenset[str]:
