@@ -210,7 +210,7 @@ class PassageAnswerer(dspy.Module):
         draft = reply.prediction.answer.strip()
         dropped = (f"{draft} (its passages support little of it)",)
         add_step(Step("answer", question, dropped=dropped, seconds=reply.seconds, usage=reply.usage))
-        if quotes.prediction.get("answered", True) and not self.is_supported(quotes.prediction.answer, question, passages):
+        if not self.is_supported(quotes.prediction.answer, question, passages):
             quotes.prediction.answered = False
         return quotes
 
