@@ -1,6 +1,6 @@
 """Evaluate programs as configs/ describes them, and write the results as pages: full tables, chart and summary.
 
-WIKI_NFQA=FOLDER WIKI_NFQA_INDEX=INDEX ANTIQUE=FILE ANTIQUE_INDEX=INDEX python scripts/results.py --out runs
+ANTIQUE=FILE ANTIQUE_INDEX=INDEX NUGGETS=FILE python scripts/results.py --out runs --only steps-antique
 
 Finished work is kept: after a kill, the same command continues.
 """
@@ -22,7 +22,7 @@ from typedrag.experiments.held_out import RIGHT, TRUTH
 from typedrag.experiments.resources import load_configured
 
 PAGES = {
-    "results": ("wiki-nfqa", "antique"),
+    "results": ("steps-antique",),
     "results-systems": ("systems-antique",),
     "results-systems-wiki-nfqa": ("systems-wiki-nfqa",),
 }
@@ -30,11 +30,29 @@ PAGES = {
 NAMES = tuple(name for names in PAGES.values() for name in names)
 BASELINE = "rag-reranked"
 """It differs from TypedRAG only by what TypedRAG adds: both rerank."""
+STEPS = {
+    "retrieve": ("direct-lm", "rag"),
+    "rerank": ("rag", "rag-reranked"),
+    "gate": ("rag-reranked", "rag-gated"),
+    "check of answers": ("rag-reranked", "rag-checked"),
+    "as many queries": ("rag-reranked", "rag-fusion"),
+    "decompose": ("rag-reranked", "typed-rag"),
+    "decompose, gate": ("typed-rag", "typed-rag-gated"),
+    "decompose, check of answers": ("typed-rag", "typed-rag-checked"),
+}
+"""The program without each step, and with it."""
 EXPLAINED = ("typed-rag-published", "typed-rag")
-LOST_BY = "linkage/expected_rank"
+LOST_BY = ("nuggets/weighted", "linkage/expected_rank")
+"""The first of them that is measured."""
 MEASURES = (
     TRUTH,
     RIGHT,
+    "nuggets/weighted",
+    "nuggets/vital",
+    "nuggets/density",
+    "nuggets/passage_weighted",
+    "nuggets/passage_used",
+    "retrieval/ndcg",
     "linkage/mrr",
     "linkage/expected_rank",
     "linkage/mpr",
@@ -94,15 +112,21 @@ def section(name: str, config: EvaluationConfig, out: Path) -> Section:
     baseline = evaluations[BASELINE].run
     examples = {str(e.id): e for e in load_configured(config.dataset).examples}
     labels = hand_labels(config.dataset.name)
+    lost_by = next(m for m in LOST_BY if m in baseline.measures)
     return Section(
         title=name,
         runs=runs,
         baseline=runs.index(baseline),
         measures=[m for m in MEASURES if m.startswith("cost/") or m in baseline.measures],
         losses={
-            program: losses(evaluations[program].run, baseline, examples, measure=LOST_BY, labels=labels)
+            program: losses(evaluations[program].run, baseline, examples, measure=lost_by, labels=labels)
             for program in EXPLAINED
             if program in evaluations
+        },
+        steps={
+            step: (evaluations[without].run, evaluations[with_].run)
+            for step, (without, with_) in STEPS.items()
+            if {without, with_} <= evaluations.keys()
         },
         about=about_data(evaluations[BASELINE], labels),
     )
@@ -119,24 +143,30 @@ def about(sections: list[Section], note: str) -> list[str]:
     return [
         made_by("LM and scorer", sections[0].runs[0], note),
         "",
-        "A small LM judges its own answers here, and [the page on judges](../judges.md) says how far that can be "
+        "Where a small LM judges its own answers, [the page on judges](../judges.md) says how far that can be "
         "trusted: read LINKAGE (mrr, expected_rank, mpr) and coverage beside truthfulness, since both pay for what "
         "only sounds right, and beside `similarity/reference`, the MiniLM cosine between an answer and the best "
-        "reference, which asks no LM.",
+        "reference. Truthfulness, nuggets, nDCG and the cosine ask no LM.",
     ]
 
 
 def about_data(evaluated: Evaluated, labels: Mapping[str, QuestionType]) -> str:
     """A paragraph on the questions, and on the results of chance."""
-    run, linkage = evaluated.run, evaluated.summary.overall.metrics["linkage"].measures
+    run, metrics = evaluated.run, evaluated.summary.overall.metrics
     labelled = {q.id: q.question_type for q in run.questions if q.id in labels}
     right = sum(labels[id_] == type_ for id_, type_ in labelled.items())
+    by_chance = ""
+    if "linkage" in metrics:
+        chance = metrics["linkage"].measures
+        by_chance = (
+            f"Chance gives mrr {chance['chance_mrr']:.3f}, mpr {chance['chance_mpr']:.1f} and expected_rank "
+            f"{chance['chance_rank']:.2f}. "
+        )
     return (
         f"{len(run.questions)} questions, drawn in turn from each subset and each type that the type classifier sees, "
         "so that rare types are there more often than in the dataset, and with them what the classifier takes for such "
         f"a type by mistake: of the {len(labelled)} questions whose type was labelled by hand it sees {right} rightly."
-        f"\n\nChance gives mrr {linkage['chance_mrr']:.3f}, mpr {linkage['chance_mpr']:.1f} and expected_rank "
-        f"{linkage['chance_rank']:.2f}. Data: {run.settings['licence']}."
+        f"\n\n{by_chance}Data: {run.settings['licence']}."
     )
 
 

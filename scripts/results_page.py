@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import dspy
@@ -152,6 +152,7 @@ class Section:
         measures: The measures to show, as `metric/measure`.
         losses: The losses of programs to the baseline, with causes, by run label.
         about: A paragraph on the data and how it was sampled.
+        steps: For each step of a program, the run without it and the one with it.
     """
 
     title: str
@@ -160,6 +161,7 @@ class Section:
     measures: Sequence[str]
     losses: dict[str, list[Loss]]
     about: str
+    steps: Mapping[str, tuple[Run, Run]] = field(default_factory=dict)
 
 
 def results_page(title: str, about: Sequence[str], sections: Sequence[Section]) -> str:
@@ -181,6 +183,11 @@ def _section(section: Section) -> Iterator[str]:
             for label, run in zip(labels, section.runs, strict=True)
         ),
     )
+    if section.steps:
+        yield from ("### What each step adds", "")
+        yield from ("The program with the step, less the one without it: mean difference with its 95% interval.", "")
+        rows = [(step, *_gain(without, with_, section.measures)) for step, (without, with_) in section.steps.items()]
+        yield from markdown_table(("step", "with it", "without it", *section.measures), rows)
     yield from (f"### Against {comparison.baseline}", "")
     yield from (
         "Difference with its 95% interval (paired bootstrap), p of the paired permutation test, p corrected for all "
@@ -198,6 +205,12 @@ def _section(section: Section) -> Iterator[str]:
     yield from _by_stratum(section, comparison, "subset")
     for label, worse in section.losses.items():
         yield from _losses(label, comparison.baseline, worse)
+
+
+def _gain(without: Run, with_: Run, measures: Sequence[str]) -> tuple[str, ...]:
+    gains = compare([without, with_], measures=measures).differences
+    by_measure = {d.measure: format_estimate(d.difference, signed=True) for d in gains if d.stratum == ALL}
+    return (with_.name, without.name, *(by_measure.get(measure, "-") for measure in measures))
 
 
 def _by_stratum(section: Section, comparison: RunComparison, by: By) -> Iterator[str]:

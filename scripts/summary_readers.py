@@ -14,7 +14,10 @@ from typedrag.experiments.held_out import SCORE, TRUTH
 MRR, CORE, COSINE, TOKENS, CALLS = (
     "linkage/mrr", "coverage/core", "similarity/reference", "cost/tokens", "cost/lm_calls",
 )  # fmt: skip
+NUGGETS, NDCG = "nuggets/weighted", "retrieval/ndcg"
 MEASURES = {
+    NUGGETS: "nuggets that the answer says",
+    NDCG: "nDCG of the passages",
     SCORE: "the score that was compiled against",
     TRUTH: "truthfulness",
     MRR: "LINKAGE's MRR",
@@ -57,6 +60,18 @@ def programs(reading: Reading, page: str) -> Summary:
             dots = {name: dot for name in names for dot in _difference(against, name, measure)}
             panels.append(Panel(f"{_dataset(means)}: {MEASURES[measure]}, less that of {baseline}", dots))
     return Summary(panels, *_means(sections, (TRUTH, MRR, CORE, COSINE, TOKENS, CALLS)))
+
+
+def steps(reading: Reading, page: str) -> Summary:
+    """The gain of each step of a program: of passages by people's labels, of answers by nuggets and support."""
+    text = reading(page)
+    gains = table_of(text, "What each step adds")
+    panels = [
+        Panel(f"{MEASURES[m]}, with the step less without", dict(_intervals(gains, m)), less_is_better=m == TOKENS)
+        for m in (NDCG, NUGGETS, TRUTH, TOKENS)
+    ]
+    means = [t for t in read_tables(text) if t.header[0] == "program" and "failed" in t.header]
+    return Summary(panels, *_means(means, (NDCG, NUGGETS, TRUTH, COSINE, TOKENS, CALLS)))
 
 
 def compiled(reading: Reading, page: str) -> Summary:
@@ -181,11 +196,13 @@ def type_classifiers(reading: Reading, page: str) -> Summary:
     return Summary(panels, ("questions", *columns), rows)
 
 
-def system(*names: str, pages: Sequence[str] = SYSTEMS) -> Callable[[Reading, str], Summary]:
+def system(
+    *names: str, pages: Sequence[str] = SYSTEMS, measures: Sequence[str] = (MRR, COSINE)
+) -> Callable[[Reading, str], Summary]:
     """A reader of some programs alone, out of the tables of several, beside the baseline."""
 
     def read(reading: Reading, page: str) -> Summary:
-        dots: dict[str, dict[str, Estimate]] = {MRR: {}, COSINE: {}}
+        dots: dict[str, dict[str, Estimate]] = {measure: {} for measure in measures}
         sections, baseline = [], ""
         for text in map(reading, pages):
             for means in (t for t in read_tables(text) if "failed" in t.header):
@@ -198,7 +215,7 @@ def system(*names: str, pages: Sequence[str] = SYSTEMS) -> Callable[[Reading, st
                 sections.append(Table(means.headings, means.header, rows))
         whose = "" if len(names) > 1 else f"{names[0]}: "
         panels = [Panel(f"{whose}{MEASURES[m]}, less that of {baseline}", known) for m, known in dots.items()]
-        return Summary(panels, *_means(sections, (MRR, CORE, COSINE, TOKENS, CALLS)))
+        return Summary(panels, *_means(sections, (*measures, CORE, TOKENS, CALLS)))
 
     return read
 
@@ -224,8 +241,7 @@ def coverage(reading: Reading, page: str) -> Summary:
 
 
 PAGES: Mapping[str, tuple[Callable[[Reading, str], Summary], Sequence[str]]] = {
-    "results": (programs, ("results", "typed-rag")),
-    "results-again": (programs, ("results-again",)),
+    "results": (steps, ("results", "typed-rag")),
     "results-systems": (programs, ("results-systems",)),
     "results-systems-wiki-nfqa": (programs, ("results-systems-wiki-nfqa",)),
     "compiled": (compiled, ("compiled", "compiling")),
@@ -235,7 +251,10 @@ PAGES: Mapping[str, tuple[Callable[[Reading, str], Summary], Sequence[str]]] = {
     "relevance": (gate, ("relevance",)),
     "sweeps": (sweep, ("sweeps",)),
     "type-classifiers": (type_classifiers, ("type-classifiers", "type-classifiers-everyday")),
-    "systems/typed-rag": (system("typed-rag-published", "typed-rag", pages=("results",)), ("typed-rag", "results")),
+    "systems/typed-rag": (
+        system("typed-rag", "typed-rag-gated", "typed-rag-checked", pages=("results",), measures=(NUGGETS, COSINE)),
+        ("typed-rag", "results"),
+    ),
     "systems/hanrag": (system("hanrag"), ("hanrag", *SYSTEMS)),
     "systems/preqrag": (system("preqrag"), ("preqrag", *SYSTEMS)),
     "systems/richrag": (system("richrag"), ("richrag", *SYSTEMS)),

@@ -49,6 +49,13 @@ def test_a_difference_that_is_more_than_chance_is_called_better_or_worse():
     assert compared["bad", MRR][3] == "+0.000 [+0.000, +0.000]"
 
 
+def test_each_step_has_what_it_adds_to_the_program_without_it():
+    without, with_ = run_of("rag", [0.2] * 30), run_of("gated", [0.5] * 30)
+    section = Section("antique", [without, with_], 0, (MRR,), {}, "30 questions.", {"gate": (without, with_)})
+    [gate] = rows(results_page("Results", [], [section]), "### What each step adds")
+    assert gate == ["gate", "gated", "rag", "+0.300 [+0.300, +0.300]"]
+
+
 def test_losses_are_counted_by_their_first_cause_and_by_all():
     found = [
         Loss("q1", "Why?", QuestionType.REASON, 2.0, (Cause.DRIFT, Cause.LOST)),

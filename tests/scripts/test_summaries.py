@@ -98,14 +98,15 @@ def test_full_tables_begin_a_page_and_later_change_what_is_between_its_marks_alo
         better = run("typed", *(question(i, {"mrr": mrr}) for i in range(30)))
         measures = ("linkage/mrr", "cost/tokens")
         sections = [Section("antique", [run_of("rag", [0.25] * 30), better], 0, measures, {}, "30 questions.")]
-        write_full(tmp_path, "results", results_page("Worth", ["Made by hand."], sections))
-        return (tmp_path / "results.md").read_text("utf-8")
+        write_full(tmp_path, "results-systems", results_page("Worth", ["Made by hand."], sections))
+        return (tmp_path / "results-systems.md").read_text("utf-8")
 
     begun = written(0.5)
     assert begun.startswith("# Worth\n\n## What to conclude\n\nNobody has concluded anything")
     assert f"\n\n## The figures\n\n{BEGIN}\n\n![Chart. " in begun
     assert "| ANTIQUE | typed | 30 | 0.500 [0.500, 0.500] | 100.0 [100.0, 100.0] |" in begun
-    assert "[results](results/full-results.md)" in begun and (tmp_path / "results/results.svg").exists()
-    (tmp_path / "results.md").write_text(begun.replace("Nobody has", "We have"), "utf-8")
+    assert "[results-systems](results/full-results-systems.md)" in begun
+    assert (tmp_path / "results/results-systems.svg").exists()
+    (tmp_path / "results-systems.md").write_text(begun.replace("Nobody has", "We have"), "utf-8")
     again = written(0.75)
     assert "We have concluded" in again and "0.750 [0.750, 0.750]" in again and "0.500 [0.500" not in again

@@ -73,6 +73,8 @@ def merge_nuggets(question: str, statements: Iterable[tuple[str, WrittenNugget]]
     """
     groups: list[list[tuple[str, WrittenNugget]]] = []
     same = EmbeddingSupport()
+    statements = list(statements)
+    cosines(question, [statement.text for _, statement in statements])  # embeds them in batches; they are kept
     for source, statement in statements:
         near = cosines(statement.text, [group[0][1].text for group in groups])
         nearest = max(range(len(groups)), key=near.__getitem__, default=None)

@@ -211,12 +211,12 @@ def passage_share(answer: str, passages: Sequence[Passage], question: str) -> fl
 
     Example:
         >>> passages = [Passage("yeast", "Old yeast makes little gas.")]
-        >>> passage_share("Old yeast makes little gas. The gas gives bread its name.", passages, "Why is bread dense?")
+        >>> passage_share("Old yeast makes little gas. The gas smells.", passages, "Why is bread dense?")
         0.75
     """
-    known, asked = content_words(" ".join(f"{p.title} {p.text}" for p in passages)), content_words(question)
-    added = [words for s in sentences(answer)[:_MOST_SENTENCES] if (words := content_words(s) - asked)]
-    return fmean(len(words & known) / len(words) for words in added) if added else 1.0
+    theirs, question_words = content_words(" ".join(p.titled for p in passages)), content_words(question)
+    new = [words for s in sentences(answer)[:_MOST_SENTENCES] if (words := content_words(s) - question_words)]
+    return fmean(len(words & theirs) / len(words) for words in new) if new else 1.0
 
 
 def used_passages(answer: str, passages: Sequence[Passage], question: str) -> frozenset[str]:
