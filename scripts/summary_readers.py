@@ -14,9 +14,10 @@ from typedrag.experiments.held_out import SCORE, TRUTH
 MRR, CORE, COSINE, TOKENS, CALLS = (
     "linkage/mrr", "coverage/core", "similarity/reference", "cost/tokens", "cost/lm_calls",
 )  # fmt: skip
-NUGGETS, NDCG = "nuggets/weighted", "retrieval/ndcg"
+NUGGETS, AT_HAND, NDCG = "nuggets/weighted", "nuggets/passage_weighted", "retrieval/ndcg"
 MEASURES = {
     NUGGETS: "nuggets that the answer says",
+    AT_HAND: "nuggets that its passages say",
     NDCG: "nDCG of the passages",
     SCORE: "the score that was compiled against",
     TRUTH: "truthfulness",
@@ -67,8 +68,8 @@ def steps(reading: Reading, page: str) -> Summary:
     text = reading(page)
     gains = table_of(text, "What each step adds")
     panels = [
-        Panel(f"{MEASURES[m]}, with the step less without", dict(_intervals(gains, m)), less_is_better=m == TOKENS)
-        for m in (NDCG, NUGGETS, TRUTH, TOKENS)
+        Panel(f"{MEASURES[m]}, with the step less without", dict(_intervals(gains, m)))
+        for m in (NDCG, AT_HAND, TRUTH, NUGGETS)
     ]
     means = [t for t in read_tables(text) if t.header[0] == "program" and "failed" in t.header]
     return Summary(panels, *_means(means, (NDCG, NUGGETS, TRUTH, COSINE, TOKENS, CALLS)))
