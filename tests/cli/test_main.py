@@ -134,17 +134,15 @@ def test_ctrl_c_is_a_word_and_an_exit_code(tmp_path):
     assert not (tmp_path / "idx").exists()  # there is nothing that a BM25 build could go on from
 
 
-def test_sigterm_is_a_word_and_an_exit_code_whatever_is_under_way(sample_index, tmp_path):
+def test_sigterm_is_a_word_and_an_exit_code_whatever_is_under_way(sample_index, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
     questions, out = tmp_path / "questions.txt", tmp_path / "answers.jsonl"
     questions.write_text("Why does bread rise?\nWhy is the sky blue?\n")
     with socket.create_server(("127.0.0.1", 0)) as hanging:  # which takes calls and answers none
         hanging.settimeout(60)
         command = [sys.executable, "-m", "typedrag", "ask", "--file", str(questions), "--out", str(out)]
         command += ["--lm", "openai/m", "--api-base", f"http://127.0.0.1:{hanging.getsockname()[1]}/v1"]
-        process = subprocess.Popen(
-            [*command, "--index", str(sample_index)],
-            stderr=subprocess.PIPE, text=True, env={**os.environ, "OPENAI_API_KEY": "none"},
-        )  # fmt: skip
+        process = subprocess.Popen([*command, "--index", str(sample_index)], stderr=subprocess.PIPE, text=True)
         connection, _ = hanging.accept()
         again = typedrag(*command[3:], "--resume")
         process.terminate()
