@@ -1,6 +1,6 @@
 """Nuggets of good answers, from texts that people gave or labelled (AutoNuggetizer: Pradeep et al. 2024)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
 import dspy
@@ -64,7 +64,7 @@ class Nuggets(NuggetsSettings):
         return built
 
 
-def merge_nuggets(question: str, statements: Iterable[tuple[str, WrittenNugget]], alike: float) -> list[Nugget]:
+def merge_nuggets(question: str, statements: Sequence[tuple[str, WrittenNugget]], alike: float) -> list[Nugget]:
     """Nuggets without repetitions, the vital ones first, then by the number of texts that say them.
 
     A statement, which comes with the id of its text, joins the nearest nugget before it if they are alike and that one
@@ -73,7 +73,6 @@ def merge_nuggets(question: str, statements: Iterable[tuple[str, WrittenNugget]]
     """
     groups: list[list[tuple[str, WrittenNugget]]] = []
     same = EmbeddingSupport()
-    statements = list(statements)
     cosines(question, [statement.text for _, statement in statements])  # embeds them in batches; they are kept
     for source, statement in statements:
         near = cosines(statement.text, [group[0][1].text for group in groups])

@@ -193,7 +193,7 @@ class PassageAnswerer(dspy.Module):
         return dspy.Prediction(answer=answer, passages=shown, citations=cited.ids, answered=Answered.PASSAGES)
 
     def is_supported(self, answer: str, question: str, passages: Sequence[Passage]) -> bool:
-        if passage_share(answer, passages, question) >= self.least_support:
+        if not self.least_support or passage_share(answer, passages, question) >= self.least_support:
             return True
         return detect_language(answer) != detect_main_language(p.text for p in passages)
 
