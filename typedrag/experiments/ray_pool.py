@@ -252,7 +252,9 @@ class Worker:
         self._warnings: SimpleQueue[logging.LogRecord] = SimpleQueue()
         self._target: Any = None
 
-    def setup(self, taken_over: Mapping[str, Any], calls: int, job: JobSpec, shared: Any, actor: Any) -> CallResult:
+    def setup(
+        self, started: object, taken_over: Mapping[str, Any], calls: int, job: JobSpec, shared: Any, actor: Any
+    ) -> CallResult:
         """Set up the job, unless that was done: a worker may only have been out of reach.
 
         It takes over settings of the process where the run was begun, such as the folder from which relative paths
@@ -438,29 +440,35 @@ class RayPool:
                 self._pending -= 1
                 self._changed.notify_all()
 
-    def _setup(self, worker: WorkerHandle) -> None:
+    def _setup(self, worker: WorkerHandle, attempts: int = _ATTEMPTS) -> None:
         """Let a worker set up its job; a fault of it ends the run, and no question is to blame."""
         import ray
 
         def finish(done: Future[CallResult]) -> None:
             fault: Exception | None = None
+            retried = False
             try:
                 fault = error = done.result().error
                 if error and (isinstance(error, CallFailed) or not isinstance(error, Unavailable)):
                     fault = Unavailable(f"a worker of Ray cannot begin: {error.problem}", error.hint)
             except ray.exceptions.RayActorError as died:
-                fault = Unavailable(f"workers of Ray die as they begin: {first_line(died)}", "See Ray's logs")
+                if retried := attempts > 1 and not self._fault:
+                    self._setup(worker, attempts - 1)
+                else:
+                    fault = Unavailable(f"workers of Ray die as they begin: {first_line(died)}", "See Ray's logs")
             except Exception as missing:  # such as an import that a machine lacks; Ray's errors begin with a traceback
                 problem = str(missing).strip().rpartition("\n")[2]
                 fault = Unavailable(f"a worker of Ray cannot begin: {problem}", "Is typedrag installed there?")
             with self._changed:
                 self._fault = self._fault or fault  # the first is reported, and no call begins any more
-                worker.ready = not fault
+                worker.ready = worker.ready or not (fault or retried)
                 self._pending -= 1
                 self._changed.notify_all()
 
-        setup = worker.actor.setup.options(max_task_retries=_ATTEMPTS - 1)
-        reference = setup.remote(self._taken_over, worker.calls, self._job, self._shared, worker.actor)
+        # Ray fails a call while it starts an actor again, even if that takes minutes on a busy machine
+        started = worker.actor.__ray_ready__.options(max_task_retries=-1).remote()
+        settings = self._taken_over, worker.calls, self._job, self._shared, worker.actor
+        reference = worker.actor.setup.remote(started, *settings)
         with self._changed:
             self._pending += 1
         reference.future().add_done_callback(finish)

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from typedrag.core.records import Usage
+from typedrag.experiments.ray_pool import Worker
 from typedrag.lms.cost import Spending, charge
 
 SPENT = Spending(Usage(1, 10, 5))
@@ -31,3 +32,11 @@ class Deadly:
         """Die."""
         time.sleep(0.2)  # until what was spent has been told
         os._exit(1)
+
+
+class SlowWorker(Worker):
+    """Takes seconds to start, as a worker on a busy machine does."""
+
+    def __init__(self, name: str) -> None:
+        time.sleep(4)
+        super().__init__(name)

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from tests.commands import invoke
-from tests.experiments.executors.jobs import SPENT, Deadly
+from tests.experiments.executors.jobs import SPENT, Deadly, SlowWorker
 from tests.lm_server import lm_server
 from tests.ray_cluster import needs_ray, ray_cluster, wait_for
 from typedrag.core.errors import CallFailed, InputError, RetrievalError, Unavailable
@@ -169,6 +169,15 @@ def test_what_a_lost_worker_has_spent_counts_and_what_kills_every_worker_has_fai
         assert account.spent == SPENT + SPENT
         with pytest.raises(CallFailed, match="2 workers have died over it"):
             pool.call("die", attempts=2)
+
+
+def test_a_worker_that_starts_slowly_again_is_waited_for(cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr("typedrag.experiments.ray_pool.Worker", SlowWorker)
+    with (
+        connect(cluster.executor, 1, threads=1, calls=1) as workers,
+        closing(RayPool(Deadly(), workers, threads=1, calls=1)) as pool,
+    ):
+        assert pool.call("die_once", tmp_path / "died") == "alive"
 
 
 # limits over all workers
