@@ -7,6 +7,8 @@ from typedrag.builders.nuggets import Nuggets, merge_nuggets
 from typedrag.core.records import Reference
 from typedrag.datasets import load_dataset, with_nuggets
 from typedrag.datasets.dataset import make_id
+from typedrag.experiments import read_config
+from typedrag.experiments.resources import Resources
 from typedrag.files.text_files import write_json_lines
 from typedrag.lms import models
 from typedrag.lms.lm import open_lm, use_lm
@@ -123,3 +125,15 @@ def test_a_small_lm_lists_short_nuggets_of_two_questions():
     assert [row["question"] for row in made.rows] == list(texts)
     assert all(2 <= len(row["nuggets"]) <= 8 for row in made.rows)
     assert all(len(n["text"].split()) < 25 for row in made.rows for n in row["nuggets"])
+
+
+def test_the_questions_are_those_that_an_evaluation_with_the_same_limit_asks(tmp_path):
+    """Also where no type is labelled, and both balance the types that a classifier gives."""
+    asked = ["Why is the sky blue?", "How do I bake bread?", "Which is better, tea or coffee?", "Is it right to lie?"]
+    rows = [{"id": f"{n}{text}", "question": f"{text[:-1]} {n}?"} for n in range(9) for text in asked]
+    write_json_lines(path := tmp_path / "questions.jsonl", rows)
+    dataset = {"name": "file", "path": path, "limit": 8}
+    config = read_config(None, {"programs": [{"program": "direct_lm"}], "dataset": dataset, "metrics": ["defects"]})
+    evaluated = Resources(config, tmp_path / "replies").examples
+    drawn = Nuggets(dataset="file", path=path, limit=8).draw()
+    assert [e.id for e in drawn] == [e.id for e in evaluated]

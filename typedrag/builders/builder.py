@@ -74,11 +74,13 @@ class DatasetBuilder(Builder):
     """How often a reply that cannot be read is asked for again."""
 
     def draw(self) -> list[dspy.Example]:
-        """The questions to start from."""
+        """The questions to start from: those that evaluate draws with the same settings."""
+        from typedrag.experiments.question_typing import infer_type  # imports what the help of commands need not
+
         options = {"subset": self.subset, "fields": dict(self.field)}
         dataset = load_dataset(self.dataset, self.path, **{name: value for name, value in options.items() if value})
         questions = dataset.split(self.split or dataset.default_split)
-        return sample(questions, self.limit or len(questions), self.seed) if questions else []
+        return sample(questions, self.limit or len(questions), self.seed, infer_type) if questions else []
 
 
 def usable(
