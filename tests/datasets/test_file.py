@@ -128,6 +128,16 @@ def test_a_column_that_is_nearly_called_so_is_not_passed_by(tmp_path, header, co
     assert "x" in (made.get("answers") or made.passage_ids)
 
 
+def test_a_column_that_is_not_read_is_named(tmp_path, caplog):
+    file = write(tmp_path / "mine.csv", "question,truth\nWhy?,x\n")
+    load_dataset("file", file)
+    [said] = caplog.messages
+    assert said.startswith(f"{file}: not read: 'truth'. If one is a field of another name, say so: --field NAME=COLUMN")
+    caplog.clear()
+    load_dataset("file", file, fields={"answers": "truth"})
+    assert not caplog.messages
+
+
 def test_other_columns_are_passed_by_and_named(tmp_path):
     file = write(tmp_path / "mine.csv", "question,gold,answers,answer\nWhy?,x,y,z\n")
     dataset = load_dataset("file", file)

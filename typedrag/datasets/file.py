@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,8 @@ from typedrag.files.text_files import parse_json
 
 if TYPE_CHECKING:
     import dspy
+
+logger = logging.getLogger(__name__)
 
 
 def _listed(value: Any) -> Any:
@@ -166,11 +169,14 @@ def _read(path: Path, fields: Mapping[str, str], on_fault: reading.OnFault) -> D
         known = {name: value for name, value in known.items() if value}
         return example(id=row.id or make_id(row.question), question=row.question, **known)
 
+    dataset = build_dataset(
+        "file", reading.read_rows(path, on_fault=on_fault), to_example, source=str(path), on_fault=on_fault
+    )
+    if unread := [column for column in columns if column not in (*NAMES, *fields.values())]:
+        words = "%s: not read: %s. If one is a field of another name, say so: --field NAME=COLUMN, with a NAME of %s"
+        logger.warning(words, path, ", ".join(map(repr, unread)), ", ".join(NAMES))
     return replace(
-        build_dataset(
-            "file", reading.read_rows(path, on_fault=on_fault), to_example, source=str(path), on_fault=on_fault
-        ),
-        columns=f"the file has {', '.join(map(repr, columns))}; what can be read is {', '.join(NAMES)}",
+        dataset, columns=f"the file has {', '.join(map(repr, columns))}; what can be read is {', '.join(NAMES)}"
     )
 
 
