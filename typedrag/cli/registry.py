@@ -71,6 +71,8 @@ def promote(
     done = promote_version(name, version, alias, force=force, tracking_uri=tracking_uri)
     for objection in done.objections:
         say(f"in spite of this: {objection}")
+    if done.warning and not done.objections:
+        say(f"{done.warning}: read answers before it is used")
     if as_json:
         print_json(asdict(done))
         return

@@ -9,6 +9,7 @@ from tests.mlflow_stores import new_store
 from tests.programs.artifact.test_compiled import edit
 from typedrag.core.errors import InputError
 from typedrag.core.records import Estimate
+from typedrag.experiments.held_out import SCORE
 from typedrag.experiments.tracking.registry import (
     RegisteredProgram,
     objections,
@@ -172,6 +173,21 @@ def test_one_of_which_nothing_was_changed_is_objected_to():
 def test_a_champion_that_cannot_be_loaded_speaks_against_its_successor():
     [found] = objections(about(0.9), champion(None, "models:/answers/4 is of format 99"))
     assert found == "the present champion, version 4, cannot be loaded (models:/answers/4 is of format 99)"
+
+
+def test_what_lost_truth_perhaps_by_chance_is_promoted_with_a_warning(store, client, tmp_path):
+    def scores(value):
+        return {SCORE: Estimate(value, value, value, 4), TRUTH: Estimate(-value, -value, -value, 4)}
+
+    said = {"base": scores(0.25), "compiled": scores(0.5)}
+    register(store, tmp_path, "answers", replace(about(0.5, verdict=""), **said), top_k=9)
+    done = promote("answers", 4, tracking_uri=store)
+    assert done.warning == (
+        "its answers are less truthful than before it was compiled "
+        "(-0.500 on 4 questions, before -0.250 on 4 questions), be it by chance"
+    )
+    assert promote("answers", 1, "other", tracking_uri=store).warning == ""
+    client.delete_model_version("answers", "4")
 
 
 def test_one_that_is_less_truthful_is_objected_to_however_well_it_ranks():

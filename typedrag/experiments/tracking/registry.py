@@ -56,14 +56,15 @@ class RegisteredProgram:
 
 @dataclass(frozen=True)
 class Promotion:
-    """A promotion: the version that has the alias now, the one that had it before, if any, and the reasons against it,
-    if it was forced."""
+    """A promotion: the version that has the alias now, the one that had it before, if any, the reasons against it, if
+    it was forced, and what to look at before it is used, if anything."""
 
     name: str
     alias: str
     version: int
     before: int | None
     objections: tuple[str, ...] = ()
+    warning: str = ""
 
 
 def check_registration(name: str | None, tracking: TrackingConfig) -> None:
@@ -182,7 +183,7 @@ def promote(
             if error.error_code != "INVALID_PARAMETER_VALUE":
                 raise
             raise InputError(f"no alias can be called '{alias}': {first_line(error)}", "Name another") from None
-    return Promotion(name, alias, version, before, reasons)
+    return Promotion(name, alias, version, before, reasons, _lost_truth(about))
 
 
 def objections(about: CompiledAbout, champion: RegisteredProgram | None) -> Iterator[str]:
@@ -241,6 +242,14 @@ def _score_settings(about: CompiledAbout, score: Estimate) -> dict[str, object]:
         _QUESTIONS: about.test_questions[:12],
         **lms,
     }
+
+
+def _lost_truth(about: CompiledAbout) -> str:
+    truth, base = about.compiled.get(TRUTH), about.base.get(TRUTH)
+    if not (truth and base and truth.value < base.value):
+        return ""
+    scores = f"{_mean(truth)}, before {_mean(base)}"
+    return f"its answers are less truthful than before it was compiled ({scores}), be it by chance"
 
 
 def _mean(score: Estimate | None) -> str:
