@@ -76,6 +76,10 @@ def test_a_refused_question_of_a_file_leaves_the_others_answered(ask, stub):
     assert "1 of 2 questions have an answer" in done.stderr
 
 
+def test_an_option_as_others_call_it_is_known(ask):
+    assert "No such option '--model'. Did you mean '--lm'?" in ask(QUESTION, "--model", "gpt-4o-mini").stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "said", "code"),
     [
@@ -86,8 +90,8 @@ def test_a_refused_question_of_a_file_leaves_the_others_answered(ask, stub):
         ([QUESTION, "--lm", "embedded:nothing"], "no embedded model 'nothing'", 3),
         ([QUESTION, "--lm", "vllm:m", "--api-base", "http://127.0.0.1:9/v1"], "no vLLM server answers", 3),
         ([QUESTION, "--reranker", "best"], "'best' is no reranker", 2),
-        ([QUESTION, "--index", "nowhere"], "nowhere is no index", 3),
-        ([QUESTION, "-o", "topk=3"], "there is no option 'topk'", 2),
+        ([QUESTION, "--index", "nowhere"], "nowhere is no index: there is no such folder. Build one: typedrag", 3),
+        ([QUESTION, "-o", "topk=3"], "there is no option 'topk'. Did you mean 'top_k'?\n", 2),
         ([QUESTION, "-o", "top_k=many"], "option top_k cannot be 'many'", 2),
         ([QUESTION, "-o", "reason.combine=mix"], "option reason.combine cannot be 'mix'", 2),
         ([QUESTION, "-o", "hanrag.revelator_lm=gpt"], "'gpt' is no LM spec", 2),

@@ -231,6 +231,8 @@ def _answer_many(questions: list[AskedQuestion], out: Path | None, *, trace: boo
     tally = Tally.of(outcome.answer for outcome in outcomes)
     say(f"{tally.questions - tally.failed} of {len(questions)} questions have an answer" + (f": {out}" if out else ""))
     say(f"of the answers: {tally.sources}")
+    if tally.fallbacks:
+        say(f"{tally.share(tally.fallbacks)} fell back; the field fallback says why")
     say(f"spent: {in_words(sum((outcome.spent for outcome in outcomes), Spending()))}")
 
 

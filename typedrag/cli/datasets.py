@@ -60,6 +60,7 @@ def show(
     path: Annotated[Path | None, "A local copy: file or folder."] = None,
     subset: Subset = None,
     fields: options.FieldMapping,
+    split: Annotated[str | None, "Instead list the questions of train, validation, test or all."] = None,
     as_json: options.Json = False,
 ) -> None:
     """Print the numbers of questions of NAME by kind, its fingerprint and its first question."""
@@ -67,6 +68,13 @@ def show(
 
     home = source_named(name).home
     dataset = _open_dataset(name, path, subset, fields)
+    if split:
+        for example in dataset.split(split):
+            if as_json:
+                print_json(example.toDict(), default=plain)
+            else:
+                echo(f"{example.id}  {example.question}")
+        return None
 
     def count(field: str) -> dict[str, int]:
         return dict(sorted(Counter(str(e[field]) for e in dataset.examples if e.get(field)).items()))

@@ -33,7 +33,7 @@ Table = Mapping[str, Mapping[str, tuple[str, str]]]
 GROUPS: Mapping[str, str] = {
     "Program and passages": "program as-published option reranker retriever index top-k answers system type module "
     "optimizer optimizer-option budget estimate",
-    "LMs": "lm api-base temperature max-tokens prompt-lm prompt-api-base teacher-lm teacher-api-base scorer "
+    "LMs": "lm api-base adapter temperature max-tokens prompt-lm prompt-api-base teacher-lm teacher-api-base scorer "
     "scorer-api-base timeout no-cache",
     "Data and metrics": "dataset path subset field split limit test-limit seed metric metric-option only file variant",
     "Results": "out resume retry-failed json trace replies register tracking tracking-uri tracing",
@@ -42,7 +42,7 @@ GROUPS: Mapping[str, str] = {
 }
 # the options that only `--help-all` shows, of commands with many
 RARE = frozenset(
-    "as-published type system optimizer-option temperature max-tokens prompt-lm prompt-api-base teacher-lm "
+    "as-published type system optimizer-option adapter temperature prompt-lm prompt-api-base teacher-lm "
     "teacher-api-base scorer-api-base timeout no-cache path subset field split test-limit seed metric-option only "
     "retry-failed replies register tracking tracking-uri tracing calls-in-flight executor workers max-lm-calls "
     "max-tokens-spent max-minutes max-failures origins read-seconds breaker-failures breaker-seconds registry-seconds "
@@ -51,6 +51,11 @@ RARE = frozenset(
     "validation-share test-share passage-words query-prompt passage-prompt approximate k1 b metadata skip-bad "
     "annotation-temperature top-p superior".split()
 )
+ELSEWHERE = {
+    "--model": "--lm", "--base-url": "--api-base", "--docs": "--index", "--output": "--out", "--questions": "--file",
+    "--data": "--dataset", "--n": "--limit",
+}  # fmt: skip
+"""What other tools call an option, with its name here."""
 _FEW = 15
 _ALL = "typedrag.help_all"
 _JOINED = ("subset", "modules")  # fields that hold several names with commas between
@@ -118,7 +123,14 @@ class Command(click.Command):
             if name in self.old:
                 say(f"{name} is now {self.old[name]}")
                 args[place] = f"{self.old[name]}{equals}{value}"
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            ours = ELSEWHERE.get(error.option_name)
+            if not any(ours in parameter.opts for parameter in self.params):
+                raise
+            words = f"No such option '{error.option_name}'. Did you mean '{ours}'?"
+            raise click.NoSuchOption(error.option_name, words, ctx=ctx) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {heading: [] for heading in ("Options", *GROUPS, "Help")}

@@ -82,15 +82,22 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     return f"Did you mean '{near[0]}'? " if near and near[0] != name else ""
 
 
+_MANY = 40  # more are no help to find one
+
+
 def names_hint(label: str, name: str, names: Iterable[str]) -> str:
-    """The hint where there is no such name: the one that is meant, if any resembles it, and all that there are.
+    """The hint where there is no such name: the one that is meant, if any resembles it, and all that there are, but for
+    a long list that the one would drown in.
 
     Example:
         >>> names_hint("Metrics", "lingage", ["linkage", "rouge"])
         "Did you mean 'linkage'? Metrics: linkage, rouge"
     """
     known = list(names)
-    return f"{did_you_mean(name, known)}{label}: {', '.join(known) or 'none'}"
+    meant = did_you_mean(name, known)
+    if meant and len(known) > _MANY:
+        return meant.strip()
+    return f"{meant}{label}: {', '.join(known) or 'none'}"
 
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}

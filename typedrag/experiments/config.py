@@ -214,7 +214,8 @@ class SpendingCaps(BaseModel):
     lm_calls: PositiveInt | None = None
     """The most LM calls, in all runs below `--out` and earlier sessions."""
     cost: PositiveFloat | None = None
-    """The most dollars, counted likewise, for LMs whose prices are known: by LiteLLM's table or `TYPEDRAG_PRICES`."""
+    """The most dollars, in all runs below `--out` and earlier sessions, for LMs whose prices are known: by LiteLLM's
+    table or `TYPEDRAG_PRICES`."""
     minutes: PositiveFloat | None = None
     """The most minutes of this session."""
 

@@ -21,6 +21,7 @@ from typedrag.text.sentences import sentences
 from typedrag.text.words import beginning, content_words
 
 MOST_QUOTED = 3
+NO_SCORER_HINT = "Name one: --scorer SPEC, or scorer: {spec: SPEC} in the configuration"
 """The number of sentences or sub-questions that a feedback quotes."""
 _TOUCHED = 0.5
 """The share of a sentence's content words that a text must have to touch it."""
@@ -128,7 +129,7 @@ class Metric:
     def check_scorer(cls, scorer: object | None, **options: Any) -> None:
         """Raise `InputError` if the metric needs a scorer with these options, the LM or its spec, and has none."""
         if scorer is None and cls.takes_scorer(options):
-            raise InputError(f"metric '{cls.name}' needs a scorer", "Name one: --scorer SPEC")
+            raise InputError(f"metric '{cls.name}' needs a scorer", NO_SCORER_HINT)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Score a program's prediction for an example; each metric overrides this."""

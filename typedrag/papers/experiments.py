@@ -28,6 +28,7 @@ from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.lms.trace import Stopwatch
 from typedrag.metrics import Metric, Scored, mean_estimate
 from typedrag.metrics.estimate import FEWEST_UNITS, percentiles
+from typedrag.metrics.metric import NO_SCORER_HINT
 from typedrag.optimizers.list_ranker.measures import pool_measures, rank_pool, utility_table
 from typedrag.papers.config import CellRef, PaperTable, RankersConfig, lm_spec
 from typedrag.retrieval import open_reranker
@@ -124,7 +125,7 @@ def _evaluate(
     compared = None
     if any(w.against for w in cells) and len(runs) > 1:
         if parts.scorer is None:
-            raise InputError("a win rate needs a scorer", "Name one: --scorer SPEC")
+            raise InputError("a win rate needs a scorer", NO_SCORER_HINT)
         with use_reply_store(replies):
             listener, all_runs = hooks.listener, list(runs.values())
             compared = compare_pairwise(all_runs, parts.scorer, plain=plain, threads=config.threads, listener=listener)

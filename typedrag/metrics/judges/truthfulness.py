@@ -9,7 +9,7 @@ from typedrag.core.errors import InputError, NotMeasurable
 from typedrag.core.records import Answered, Passage
 from typedrag.metrics.judges.grades import Equivalence
 from typedrag.metrics.judges.support import open_support
-from typedrag.metrics.metric import MOST_QUOTED, Metric, PredictorCall, Scored, listed, metric
+from typedrag.metrics.metric import MOST_QUOTED, NO_SCORER_HINT, Metric, PredictorCall, Scored, listed, metric
 from typedrag.metrics.overlap import good_references, is_short, says
 from typedrag.signatures.judging import SupportVerdict
 from typedrag.signatures.roles import Role
@@ -59,7 +59,7 @@ class Truthfulness(Metric):
     @classmethod
     def check_scorer(cls, scorer: object | None, **options: Any) -> None:
         if options.get("make") == "lm" and scorer is None:
-            raise InputError("truthfulness by make 'lm' needs a scorer", "Name one: --scorer SPEC")
+            raise InputError("truthfulness by make 'lm' needs a scorer", NO_SCORER_HINT)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         golds = [answer for answer in example.get("answers") or () if answer.strip()]

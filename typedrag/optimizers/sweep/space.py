@@ -10,7 +10,7 @@ from typing import Any
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import Trial
 
-from typedrag.core.errors import InputError
+from typedrag.core.errors import InputError, did_you_mean
 from typedrag.core.parameters import Parameter, Value, declared_parameters
 from typedrag.core.question_types import QuestionType
 from typedrag.experiments.config import LMConfig, MetricConfig, ProgramConfig
@@ -122,7 +122,9 @@ def build_space(knobs: Mapping[str, KnobConfig]) -> Space:
     known = all_knobs()
     unknown = [name for name in knobs if name not in known]
     if unknown:
-        raise InputError(f"no knob is called '{unknown[0]}'", "See: typedrag sweep --knobs")
+        raise InputError(
+            f"no knob is called '{unknown[0]}'", f"{did_you_mean(unknown[0], known)}See: typedrag sweep --knobs"
+        )
     for clash, hint in _CLASHES.items():
         if knobs.keys() >= set(clash):
             raise InputError(f"knobs '{clash[0]}' and '{clash[1]}' say the same thing twice", hint)
