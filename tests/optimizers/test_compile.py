@@ -103,6 +103,7 @@ def test_options_that_hold_keys_are_no_setting_of_a_run(tmp_path, sample_index):
     settings = CompileResources(config, tmp_path).public_settings
     assert settings["optimizer options"]["instructions"] == {"a": {"b": "1"}}
     assert "planted" not in str(settings)
+    assert settings["options"]["top_k"] == 5  # so that MLflow tells what was compiled
 
 
 @pytest.mark.parametrize(

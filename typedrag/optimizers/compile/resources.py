@@ -217,12 +217,15 @@ class CompileResources:
         return sample(examples, self.config.test_limit or len(examples), self.config.dataset.seed, infer_type)
 
     @property
+    def program_options(self) -> dict[str, Any]:
+        return configured_options(self.config.program, self.source).model_dump(mode="json")
+
+    @property
     def identity(self) -> dict[str, Any]:
         config = self.config
-        options = configured_options(config.program, self.source)
         return {
             "modules": config.modules,
-            **({} if self.judge else {"program": config.program.program, "options": options.model_dump(mode="json")}),
+            **({} if self.judge else {"program": config.program.program, "options": self.program_options}),
             "test seed": config.dataset.seed,
             "test limit": config.test_limit,
         }
@@ -232,6 +235,7 @@ class CompileResources:
         config, (calls, tokens) = self.config, self.limits
         return {
             "program": None if self.judge else config.program.program,
+            "options": None if self.judge else self.program_options,
             "modules": config.modules or "all",
             "targets": [self.target.name],
             "optimizer": config.optimizer.name,
