@@ -1,5 +1,6 @@
 import json
 import re
+import shlex
 import stat
 import subprocess
 import sys
@@ -59,6 +60,15 @@ def test_what_cannot_be_done_is_said(keys, words, said):
     assert done.exit_code == 2 and said in done.stderr
 
 
+def test_a_hint_can_be_obeyed_as_it_is_written(keys):
+    _, run = keys
+    assert "keys.json add NAME" in run("list").stderr
+    run("add", "ann")
+    hint = run("add", "ann").stderr.split("Revoke it: typedrag ")[1]
+    assert invoke(*shlex.split(hint)).exit_code == 0
+    assert run("add", "ann").exit_code == 0
+
+
 def test_a_file_that_is_none_or_that_others_may_write_is_refused(tmp_path):
     file = tmp_path / "keys.json"
     with pytest.raises(InputError, match="is not there"):
@@ -85,7 +95,7 @@ def test_without_keys_a_server_listens_on_loopback_alone(tmp_path):
     KeyFile(file).add("ann")
     assert check_bind_address("0.0.0.0", Settings(keys=file)) == "Keys that are let in: 1."
     refused = invoke("serve", "--program", "direct_lm", "--host", "0.0.0.0", "--port", "0")
-    assert refused.exit_code == 2 and "typedrag keys add" in refused.stderr
+    assert refused.exit_code == 2 and "typedrag keys --keys FILE add NAME" in refused.stderr
 
 
 def test_a_server_of_the_command_line_lets_keys_in_and_logs_requests(keys):

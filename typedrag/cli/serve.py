@@ -206,7 +206,7 @@ def list_keys(ctx: click.Context) -> None:
     file: KeyFile = ctx.obj
     entries = file.read()
     if not entries:
-        return say("there is no key: typedrag keys add NAME")
+        return say(f"there is no key. Make one: {file.command} add NAME")
     rows = [
         [key.name, *(str(limit or "server's") for limit in (key.rate, key.daily_tokens)), f"{key.created:%Y-%m-%d}"]
         for key in entries

@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import secrets
+import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -55,6 +56,11 @@ class KeyFile:
     def __init__(self, path: Path) -> None:
         self.path = path
 
+    @property
+    def command(self) -> str:
+        """The command that changes the file, without its last words."""
+        return f"typedrag keys --keys {shlex.quote(str(self.path))}"
+
     def read(self) -> Sequence[Key]:
         try:
             return _Kept.model_validate_json(self.path.read_bytes()).keys
@@ -63,7 +69,9 @@ class KeyFile:
         except OSError as error:
             raise path_error(self.path, error) from error
         except ValidationError:
-            raise InputError(f"{self.path} holds no keys of typedrag", "Make one: typedrag keys add NAME") from None
+            raise InputError(
+                f"{self.path} holds no keys of typedrag", "Name another; typedrag keys --keys FILE add NAME makes one"
+            ) from None
 
     def add(self, name: str, rate: int | None = None, daily_tokens: int | None = None) -> str:
         """Add a key and return it: it cannot be shown again."""
@@ -74,7 +82,7 @@ class KeyFile:
         entry = Key(name=name, hash=_hash(key), rate=rate, daily_tokens=daily_tokens, created=created)
         with self._changing() as keys:
             if any(other.name == name for other in keys):
-                raise InputError(f"there is a key '{name}' already", f"Revoke it: typedrag keys revoke {name}")
+                raise InputError(f"there is a key '{name}' already", f"Revoke it: {self.command} revoke {name}")
             keys.append(entry)
         return key
 
@@ -122,7 +130,7 @@ class Keyring:
         self._file, self._seen = KeyFile(path), _look(path)
         if self._seen is None:
             self._file.read()  # which says why, if it is there
-            raise InputError(f"{path} is not there", f"Make a key: typedrag keys --keys {path} add NAME")
+            raise InputError(f"{path} is not there", f"Make a key: {self._file.command} add NAME")
         if os.name != "nt" and self._seen[0] & _WRITABLE_BY_OTHERS:
             raise InputError(f"others may write {path}", f"chmod 600 {path}")
         self._keys = self._file.read()

@@ -322,7 +322,7 @@ def check_bind_address(host: str, settings: HTTPLimits) -> str:
     if not all(map(is_loopback, addresses)):
         raise InputError(
             f"without keys the server would answer anyone who reaches {host}",
-            "Make a key (typedrag keys add NAME) and name its file by --keys FILE, or say --no-keys",
+            "Make a key (typedrag keys --keys FILE add NAME) and say --keys FILE here, too; or say --no-keys",
         )
     return "WARNING: no key is needed. Whoever uses this machine may ask; others cannot reach the server."
 
