@@ -1,4 +1,5 @@
 import json
+import shlex
 from functools import partial
 
 import pytest
@@ -6,6 +7,10 @@ import pytest
 from tests.commands import invoke
 from tests.experiments.compiles import about, register
 from tests.mlflow_stores import new_store
+from tests.programs.artifact.test_compiled import compiled
+from typedrag.experiments.loading import read_program
+from typedrag.programs import Options
+from typedrag.programs.compiled import save_compiled
 
 mlflow = pytest.importorskip("mlflow")
 
@@ -67,3 +72,26 @@ def test_what_is_not_there_is_refused_in_a_line(store, tmp_path):
         assert done.exit_code == 2
         assert said in done.stderr
         assert "Traceback" not in done.output
+
+
+def test_a_folder_becomes_a_version_without_a_compile(store, tmp_path):
+    save_compiled(compiled("rag", Options(top_k=7)), tmp_path / "program", about(0.7))
+    done = registry("add", tmp_path / "program", "--name", "copied", "--tracking-uri", store)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("registered: models:/copied/1; serve it: typedrag ")
+    promoted = invoke(*shlex.split(done.stdout.split("serve it: typedrag ")[1]))
+    assert promoted.stdout == "models:/copied@champion is version 1; before: none\n"
+    assert read_program("models:/copied@champion", tracking_uri=store).options.top_k == 7
+    again = registry("add", tmp_path / "program", "--name", "copied", "--tracking-uri", store, "--json")
+    assert json.loads(again.stdout) == {"registered": "models:/copied/2"}
+    client = mlflow.MlflowClient()
+    run = client.get_run(client.get_model_version("copied", "1").run_id)
+    assert (run.info.run_name, run.info.status) == ("registration copied: rag → better", "FINISHED")
+    assert (run.data.tags["kind"], run.data.tags["dataset"]) == ("registration", about().dataset)
+    assert run.data.params["options.top_k"] == "7"
+
+
+def test_a_folder_that_is_no_program_is_not_registered(store, tmp_path):
+    refused = registry("add", tmp_path, "--name", "wrong", "--tracking-uri", store)
+    assert refused.exit_code == 2 and "is no compiled program" in refused.stderr
+    assert "wrong" not in registry("list", "--tracking-uri", store).stdout

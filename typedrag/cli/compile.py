@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 
 from typedrag.cli import options
+from typedrag.cli.registry import describe_registered
 from typedrag.cli.terminal import RunsProgress, draw_table, echo, in_words, print_json, say, wide_console
 from typedrag.experiments.formats import format_estimate, format_p, format_value
 from typedrag.optimizers.compile.config import CompileConfig
@@ -108,8 +109,8 @@ def command(
         say(f"{result.target}: stopped: {result.outcome.stopped}; the best so far is kept")
     say(f"compiled ({in_words(result.spent)}): {result.folder}")
     if result.registered:
-        force = " --force" if result.test.verdict == "unchanged" else ""
-        say(f"registered: {result.registered}; serve it: typedrag registry promote {job.register_as} VERSION{force}")
+        unchanged = result.test.verdict == "unchanged"
+        say(describe_registered(result.registered, job.tracking.uri, force=unchanged))
     if as_json:
         return print_json(result.to_dict())
     return _draw(result.test, result)

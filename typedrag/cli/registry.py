@@ -1,6 +1,8 @@
-"""`typedrag registry`: list and promote compiled programs registered in MLflow."""
+"""`typedrag registry`: register, list and promote compiled programs in MLflow."""
 
+import shlex
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import click
@@ -8,6 +10,7 @@ from pydantic import PositiveInt
 
 from typedrag.cli import options
 from typedrag.cli.terminal import draw_table, echo, print_json, say, wide_console
+from typedrag.core.redaction import without_keys
 from typedrag.experiments.formats import format_estimate
 
 TrackingURI = Annotated[
@@ -17,7 +20,37 @@ TrackingURI = Annotated[
 
 @click.group(name="registry")
 def command() -> None:
-    """List and promote compiled programs registered in MLflow."""
+    """Register, list and promote compiled programs in MLflow."""
+
+
+def describe_registered(registered: str, tracking_uri: str | None, *, force: bool = False) -> str:
+    """A new version, and the command that lets it be served."""
+    name, _, version = registered.removeprefix("models:/").rpartition("/")
+    store = ["--tracking-uri", without_keys(tracking_uri)] if tracking_uri else []
+    words = shlex.join([name, version, *(["--force"] if force else []), *store])
+    return f"registered: {registered}; serve it: typedrag registry promote {words}"
+
+
+@options.command(group=command)
+def add(
+    folder: Path,
+    *,
+    name: Annotated[str, "The registered model that it becomes a version of."],
+    tracking_uri: TrackingURI = None,
+    as_json: options.Json = False,
+) -> None:
+    """Register the compiled program in FOLDER, without compiling it again.
+
+    It becomes the next version of the registered model, as by typedrag compile … --register NAME.
+    """
+    from typedrag.experiments.config import TrackingConfig
+    from typedrag.experiments.tracking.registry import register_program
+
+    registered = register_program(folder, name, TrackingConfig(uri=tracking_uri))
+    if as_json:
+        print_json({"registered": registered})
+        return
+    echo(describe_registered(registered, tracking_uri))
 
 
 @options.command(group=command, name="list")
@@ -33,7 +66,7 @@ def list_programs(*, tracking_uri: TrackingURI = None, as_json: options.Json = F
         print_json(*map(asdict, programs))
         return
     if not programs:
-        say("no compiled program is registered: typedrag compile … --register NAME")
+        say("no compiled program is registered: typedrag registry add FOLDER --name NAME")
         return
     rows = []
     for program in programs:

@@ -12,6 +12,7 @@ import click
 from pydantic import DirectoryPath, NonNegativeInt
 
 from typedrag.cli import options
+from typedrag.cli.registry import describe_registered
 from typedrag.cli.terminal import RunsProgress, draw_table, echo, print_json, say
 from typedrag.core.errors import InputError
 from typedrag.experiments.config import EvaluationConfig, SpendingCaps
@@ -170,7 +171,7 @@ def best(
         _draw_best(result)
     say(f"saved: {result.folder}")
     if result.registered:
-        say(f"registered: {result.registered}; serve it: typedrag registry promote {register_as} VERSION")
+        say(describe_registered(result.registered, config.tracking.uri))
 
 
 @options.command(group=command)

@@ -27,6 +27,7 @@ CHAMPION = "champion"
 MODEL, AGENT = "model", "agent"  # the names of a run's models: `runs:/ID/model`
 _REGISTERED = {"typedrag": "compiled program"}  # the tag by which registered versions are found
 _DIGEST, _MODEL_ID = "typedrag.program", "typedrag.model"  # tags of runs; versions have the second one, too
+_HINT = "Name another --tracking-uri, or set MLFLOW_TRACKING_URI"
 _QUESTIONS = "set of test questions"
 _COMPILING_ONLY = ("prompt", "teacher")  # LMs that a program's scores do not depend on
 
@@ -75,6 +76,21 @@ def check_registration(name: str | None, tracking: TrackingConfig) -> None:
         raise InputError(f"no registered model can be called '{name}'", "Use letters, digits, and - _ + . within")
     if not tracking.enabled:
         raise InputError("MLflow registers programs, and tracking is off", "Turn it on, or leave out --register")
+
+
+def register_program(folder: Path, name: str, tracking: TrackingConfig) -> str:
+    """Register a compiled program that is in a folder, without a compile; return it as `models:/NAME/VERSION`."""
+    check_registration(name, tracking)
+    program, redact = Compiled.read(folder), make_redactor([])
+    program.without_index(without_external_models(program.options))  # what cannot be loaded is refused
+    tracker, settings = Tracker(tracking, redact, str), {"program": program.program, "options": dict(program.options)}
+    tracker.begin(name, settings, kind="registration", tags={"dataset": program.about.dataset}, hint=_HINT)
+    with faults_of_store(redact, _HINT):
+        if program.about.verdict:
+            tracker.conclude(program.about.verdict)
+        registered = log_model(tracker, folder, name)
+        tracker.end()
+    return registered
 
 
 def log_model(tracker: Tracker, program: Path, register_as: str | None) -> str:
@@ -132,8 +148,9 @@ def _register(tracker: Tracker, model_id: str, name: str, about: CompiledAbout) 
         if held.tags.get(_MODEL_ID) == model_id:  # searches do not return the model's own id
             return f"models:/{name}/{held.version}"
     tags, by = {**_REGISTERED, _MODEL_ID: model_id}, f"compiled by {about.optimizer} against {about.metric}"
+    description = f"{by} on {about.dataset}" if about.optimizer else ""
     version = tracker.client.create_model_version(
-        name, f"models:/{model_id}", tracker.id, tags, description=f"{by} on {about.dataset}", model_id=model_id
+        name, f"models:/{model_id}", tracker.id, tags, description=description, model_id=model_id
     )
     return f"models:/{name}/{version.version}"
 
@@ -159,7 +176,7 @@ def promote(
     with _registry(tracking_uri) as mlflow:
         models = {model.name: model for model in mlflow.search_registered_models()}
         if name not in models:
-            there = ", ".join(models) or "none; register one: typedrag compile … --register NAME"
+            there = ", ".join(models) or "none; register one: typedrag registry add FOLDER --name NAME"
             raise InputError(f"no registered model is called '{name}'", f"There are: {there}")
         entries = mlflow.search_model_versions(filter_string=f"name = {quote}{name}{quote}")
     held = {name: int(of) for name, of in models[name].aliases.items()}
@@ -274,5 +291,5 @@ def _read(name: str, version: int, run: str, aliases: Mapping[str, int], trackin
 @contextmanager
 def _registry(tracking_uri: str | None) -> Iterator[Any]:
     mlflow = connect_to_existing(tracking_uri, "the registry")
-    with faults_of_store(make_redactor([]), "Name another --tracking-uri, or set MLFLOW_TRACKING_URI"):
+    with faults_of_store(make_redactor([]), _HINT):
         yield mlflow
