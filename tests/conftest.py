@@ -28,12 +28,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give each worker that asks embedded LMs CPUs of its own: the threads of two LMs on the same ones crawl."""
+    """Give each worker threads, or CPUs if it asks embedded LMs, of its own: those of two on the same CPUs crawl."""
     worker = os.environ.get("PYTEST_XDIST_WORKER")
-    if worker and config.option.markexpr == "lm" and hasattr(os, "sched_setaffinity"):
-        cpus = sorted(os.sched_getaffinity(0))
-        number, workers = int(worker.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    if not worker or not hasattr(os, "sched_setaffinity"):
+        return
+    cpus = sorted(os.sched_getaffinity(0))
+    number, workers = int(worker.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    if config.option.markexpr == "lm":
         os.sched_setaffinity(0, cpus[number::workers] or cpus)
+    else:
+        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(cpus) // workers)))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
