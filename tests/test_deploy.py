@@ -24,6 +24,7 @@ from tests.lm_server import MODEL
 from tests.serving.process import Process
 from typedrag.lms import models
 from typedrag.programs.compiled import build_without_index, save_compiled
+from typedrag.serving.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
@@ -100,6 +101,20 @@ def test_what_compose_names_is_made_by_it():
     assert started == ["index"], "the LM takes minutes to load, and /readyz says so"
     port = re.search(r"127\.0\.0\.1:(\d+)/healthz", IMAGE)
     assert port and f"--port={port[1]}" in services["index"]["command"], "the image's health check asks this port"
+
+
+def test_each_has_time_to_end_the_answers_under_way():
+    """A second for agents, five to send what is done, and eight for traces, behind the deadline of an answer."""
+    pod = MANIFESTS[0]["spec"]["template"]["spec"]
+    before = float(pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][1])
+    seconds = {
+        "compose": COMPOSE["services"]["server"]["stop_grace_period"],
+        "kubernetes": pod["terminationGracePeriodSeconds"] - before,
+        "systemd": re.findall(r"(?m)^TimeoutStopSec=(.*)$", UNIT)[0],
+        "nginx": re.findall(r"proxy_read_timeout (.*);", (DEPLOY / "nginx.conf").read_text())[0],
+    }
+    needed = Settings().deadline + 1 + 5 + 8
+    assert not {name: given for name, given in seconds.items() if float(str(given).removesuffix("s")) <= needed}
 
 
 @dataclass

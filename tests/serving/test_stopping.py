@@ -1,16 +1,20 @@
 import asyncio
+import json
 import signal
+import socket
 import sqlite3
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import pytest
 from mcp import Client
 from mcp_types import CallToolResult
 
 from tests.lm_server import LMServer, lm_server, words
 from tests.serving.process import process
+from tests.serving.test_connections import HEAD
 
 ARGUMENTS = ("--program", "direct_lm")
 
@@ -57,6 +61,45 @@ def test_sigterm_lets_a_stream_come_to_its_end(tmp_path):
             *_, last = events
         assert last == "event: answer"
         assert server.wait() == 143
+
+
+def test_what_outlasts_the_time_to_drain_is_told_that_the_server_stops(tmp_path):
+    """Answers, streams of both kinds, what waits for its turn, and a request whose body has not come."""
+    go_on, ask = threading.Event(), {"question": "Why?"}
+    reply = lambda call: {"answer": words(1000)} if call.request.get("stream") else go_on.wait(60) and None  # noqa: E731
+    chat = {"messages": [{"role": "user", "content": "Why so?"}], "stream": True}
+    with (
+        lm_server(reply=reply, pause=0.05) as lm,
+        process(lm, tmp_path, *ARGUMENTS, "--drain", "2", "--running", "3") as server,
+        socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), timeout=60) as slow,
+        ThreadPoolExecutor(4) as pool,
+    ):
+        slow.sendall(HEAD + b"Content-Length: 10\r\n\r\n")
+        events = {"Accept": "text/event-stream"}
+        post = lambda path, body, headers={}: httpx.post(server.url + path, json=body, headers=headers, timeout=60)  # noqa: E731
+        streams = [pool.submit(post, "/v1/answer", ask, events), pool.submit(post, "/v1/chat/completions", chat)]
+        wholes = [pool.submit(post, "/v1/answer", {"question": "Why not?"})]
+        wait_for_calls(lm, 3)
+        wholes.append(pool.submit(post, "/v1/answer", {"question": "Why wait?"}))
+        while "typedrag_waiting 1.0" not in server.client.get("/metrics").text:
+            pass
+        server.process.send_signal(signal.SIGTERM)
+        replies = [whole.result() for whole in wholes]
+        shown, chunks = (stream.result().text for stream in streams)
+        head, _, body = slow.makefile("rb").read().partition(b"\r\n\r\n")
+        go_on.set()
+        assert server.wait() == 143
+    assert [(reply.status_code, reply.json()["error"]["code"]) for reply in replies] == [(503, "stopping")] * 2
+    assert all(int(reply.headers["Retry-After"]) >= 5 for reply in replies)
+    assert "event: token" in shown
+    last = shown.rpartition("event: error\ndata: ")[2]
+    assert json.loads(last)["code"] == "stopping"
+    error, done = chunks.removesuffix("\n\n").split("\n\n")[-2:]
+    assert json.loads(error.removeprefix("data: "))["error"]["code"] == "stopping" and done == "data: [DONE]"
+    assert head.startswith(b"HTTP/1.1 503 ") and json.loads(body)["error"]["code"] == "stopping"
+    lines = [json.loads(line) for line in server.said if '"message": "request"' in line]
+    assert [line["error"] for line in lines] == ["stopping"] * 5
+    assert not any("Traceback" in line for line in server.said)
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])

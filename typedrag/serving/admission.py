@@ -31,18 +31,17 @@ class Admission:
         self.settings, self.metrics, self.stopping = settings, metrics, False
         self.keyring = open_keyring(settings.keys)
         self._turns: list[Turns] = []
+        self._works: set[asyncio.Timeout] = set()
         self._questions, self._failures = Allowance(_MINUTE), Allowance(_MINUTE)
         self._tokens = Allowance(_DAY)
 
     @property
     def under_way(self) -> int:
         """The number of works that run or wait."""
-        return sum(turns.under_way for turns in self._turns)
+        return len(self._works)
 
     def turns(self, running: int, queue: int) -> Turns:
-        turns = Turns(self, running, queue)
-        self._turns.append(turns)
-        return turns
+        return Turns(self, running, queue)
 
     def admit(self) -> None:
         """Count the current request as a question, or refuse it if its client has none left in this minute."""
@@ -77,6 +76,23 @@ class Admission:
         if limit:
             self._tokens.take(client, limit, tokens)
 
+    @asynccontextmanager
+    async def until_stopped(self) -> AsyncIterator[None]:
+        """Count a work within, and refuse it if the server stops, or if the time to drain ends first."""
+        if self.stopping:
+            raise Refused(STOPPING)
+        try:
+            async with asyncio.timeout(None) as work:
+                self._works.add(work)
+                try:
+                    yield
+                finally:
+                    self._works.discard(work)
+        except TimeoutError:
+            if work.expired():
+                raise Refused(STOPPING) from None
+            raise
+
     def _limits(self) -> tuple[str, int, int | None]:
         """The client of the current request, its questions per minute and its LM tokens per day."""
         line, common = request_line(), self.settings
@@ -84,15 +100,18 @@ class Admission:
         return line.client, own.rate or common.rate, own.daily_tokens or common.daily_tokens
 
     async def drain(self) -> None:
-        """Let in nothing more, and wait for what is under way, for some seconds at most.
+        """Let in nothing more, wait for what is under way, for some seconds at most, and then refuse it.
 
         What agents ask behind an answer, such as the list of tools, is answered for another moment.
         """
         self.stopping = True
-        end = time.monotonic() + self.settings.drain
+        seconds = self.settings.drain or self.settings.deadline
+        end = time.monotonic() + seconds
         while self.under_way and time.monotonic() < end:
             await asyncio.sleep(0.05)
-        await asyncio.sleep(min(1.0, self.settings.drain))
+        for work in self._works:
+            work.reschedule(0)
+        await asyncio.sleep(min(1.0, seconds))
 
 
 class Turns:
@@ -117,22 +136,21 @@ class Turns:
     async def take(self) -> AsyncIterator[None]:
         """Wait for a turn of the current request's client, and hold it within."""
         client, metrics = request_line().client, self._admission.metrics
-        if self._admission.stopping:
-            raise Refused(STOPPING)
-        most = self._admission.settings.parallel or self._places
-        if self._held[client] >= most or (self.under_way >= self._places and not self._make_room(client)):
-            raise self._busy()
-        self._held[client] += 1
-        with metrics.waiting.track_inprogress():
-            await self._wait(client)
-        begun = time.monotonic()
-        try:
-            with metrics.running.track_inprogress():
-                yield
-        finally:
-            self._mean_seconds += _SMOOTHING * (time.monotonic() - begun - self._mean_seconds)
-            self._leave(client)
-            self._pass_on()
+        async with self._admission.until_stopped():
+            most = self._admission.settings.parallel or self._places
+            if self._held[client] >= most or (self.under_way >= self._places and not self._make_room(client)):
+                raise self._busy()
+            self._held[client] += 1
+            with metrics.waiting.track_inprogress():
+                await self._wait(client)
+            begun = time.monotonic()
+            try:
+                with metrics.running.track_inprogress():
+                    yield
+            finally:
+                self._mean_seconds += _SMOOTHING * (time.monotonic() - begun - self._mean_seconds)
+                self._leave(client)
+                self._pass_on()
 
     def _leave(self, client: str) -> None:
         self._held[client] -= 1

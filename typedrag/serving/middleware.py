@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from typedrag.core.call_context import use_context
 from typedrag.serving.admission import RATE_HEADERS, Admission
 from typedrag.serving.monitoring import RequestLine, request_line
-from typedrag.serving.responses import Fault, Refused, error_response, to_fault
+from typedrag.serving.responses import STOPPING, Fault, Refused, error_response, to_fault
 from typedrag.serving.settings import HTTPLimits
 
 logger = logging.getLogger(__name__)
@@ -104,6 +104,10 @@ class RequestMiddleware:
         with use_context(request=line):
             try:
                 return await self._app(scope, receive, send_with_headers)
+            except asyncio.CancelledError:  # uvicorn stops
+                line.error = STOPPING.code
+                if not line.status:
+                    await error_response(request, STOPPING)(scope, receive, send_with_headers)
             except Exception as error:
                 line.error = to_fault(error).code
                 if line.status:

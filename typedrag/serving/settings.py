@@ -71,8 +71,9 @@ class HTTPLimits(QueueLimits):
     """Web origins whose pages may ask."""
     log_questions: bool = False
     """Whether logs and spans have the text of questions."""
-    drain: PositiveFloat = 30.0
-    """Seconds for questions under way to end when the server stops."""
+    drain: PositiveFloat | None = None
+    """Seconds for questions under way to end when the server stops; by default the deadline, by which each has
+    ended."""
 
 
 class Settings(HTTPLimits, Limits):
