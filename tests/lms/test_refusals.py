@@ -6,7 +6,7 @@ import pytest
 
 from tests.lm_server import lm_server
 from typedrag import DirectLM, open_lm, use_lm
-from typedrag.core.errors import CallFailed, LMUnavailable
+from typedrag.core.errors import CallFailed, InputError, LMUnavailable
 from typedrag.experiments.config import DatasetConfig, EvaluationConfig, LMConfig, ProgramConfig
 from typedrag.experiments.resources import Resources
 from typedrag.lms.lm import check_lm
@@ -122,8 +122,14 @@ def test_a_missing_key_is_said_plainly(monkeypatch):
         check_lm("openai/gpt-4o-mini")
     assert str(before.value) == str(refused.value)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-planted")
-    for spec in ("openai/gpt-4o-mini", "embedded", "vllm:m", "unheard-of/model"):
+    for spec in ("openai/gpt-4o-mini", "embedded", "vllm:m", "mistral/small"):
         check_lm(spec)
+
+
+def test_a_provider_that_nobody_knows_is_refused_before_it_is_asked(capsys):
+    with pytest.raises(InputError, match="'unheard-of/model' is no LM: there is no provider 'unheard-of'"):
+        check_lm("unheard-of/model")
+    assert capsys.readouterr().out == ""
 
 
 def test_a_missing_key_is_said_before_an_index_is_opened(monkeypatch, tmp_path):

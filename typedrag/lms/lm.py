@@ -28,6 +28,7 @@ from typedrag.lms.cost import read_prices, register_specs, track_calls
 from typedrag.lms.replies import CALL_OBSERVER, SOURCE, lm_address, set_user_store
 from typedrag.lms.specs import (
     DEFAULT_SPEC,
+    FORMS,
     KINDS,
     AdapterName,
     VLLMSpec,
@@ -106,7 +107,7 @@ def open_lm(
 
 
 def check_lm(spec: str | None, role: Role = "LM") -> None:
-    """Check a spec's form and its provider's key, without opening its LM: before an index is opened."""
+    """Check a spec's form, its provider and its key, without opening its LM: before an index is opened."""
     check_spec(spec := spec or default_spec())
     name, _ = split_address(spec)
     if lm_provider(name) in ("embedded", *KINDS):
@@ -118,7 +119,18 @@ def check_lm(spec: str | None, role: Role = "LM") -> None:
     except lm15.MissingCredentialError as error:
         raise missing_key_error(f"{role} '{name}'", error.env_keys) from None
     except lm15.LM15Error:
-        return  # LiteLLM may know it, or its first call says what is wrong
+        _check_litellm(name)
+
+
+def _check_litellm(name: str) -> None:
+    import litellm
+
+    litellm.suppress_debug_info = True  # it prints advice to stdout
+    try:
+        litellm.get_llm_provider(name)
+    except litellm.BadRequestError:
+        problem = f"'{name}' is no LM: there is no provider '{name.partition('/')[0]}'"
+        raise InputError(problem, f"Write one of: {FORMS}") from None
 
 
 def missing_key_error(lm: str, variables: Sequence[str]) -> LMUnavailable:
