@@ -6,7 +6,7 @@ import pytest
 
 from tests.lm_server import lm_server
 from typedrag import DirectLM, open_lm, use_lm
-from typedrag.core.errors import CallFailed, InputError, LMUnavailable
+from typedrag.core.errors import CallFailed, LMUnavailable
 from typedrag.experiments.config import DatasetConfig, EvaluationConfig, LMConfig, ProgramConfig
 from typedrag.experiments.resources import Resources
 from typedrag.lms.lm import check_lm
@@ -127,7 +127,7 @@ def test_a_missing_key_is_said_plainly(monkeypatch):
 
 
 def test_a_provider_that_nobody_knows_is_refused_before_it_is_asked(capsys):
-    with pytest.raises(InputError, match="'unheard-of/model' is no LM: there is no provider 'unheard-of'"):
+    with pytest.raises(LMUnavailable, match="there is no LM 'unheard-of/model': no provider has this name"):
         check_lm("unheard-of/model")
     assert capsys.readouterr().out == ""
 

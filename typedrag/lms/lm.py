@@ -28,7 +28,6 @@ from typedrag.lms.cost import read_prices, register_specs, track_calls
 from typedrag.lms.replies import CALL_OBSERVER, SOURCE, lm_address, set_user_store
 from typedrag.lms.specs import (
     DEFAULT_SPEC,
-    FORMS,
     KINDS,
     AdapterName,
     VLLMSpec,
@@ -119,18 +118,18 @@ def check_lm(spec: str | None, role: Role = "LM") -> None:
     except lm15.MissingCredentialError as error:
         raise missing_key_error(f"{role} '{name}'", error.env_keys) from None
     except lm15.LM15Error:
-        _check_litellm(name)
+        _check_provider(name, f"{role} '{name}'")
 
 
-def _check_litellm(name: str) -> None:
+def _check_provider(name: str, lm: str) -> None:
     import litellm
 
     litellm.suppress_debug_info = True  # it prints advice to stdout
     try:
         litellm.get_llm_provider(name)
     except litellm.BadRequestError:
-        problem = f"'{name}' is no LM: there is no provider '{name.partition('/')[0]}'"
-        raise InputError(problem, f"Write one of: {FORMS}") from None
+        problem = f"there is no {lm}: no provider has this name"
+        raise LMUnavailable(problem, "Write PROVIDER/MODEL as DSPy and LiteLLM know them") from None
 
 
 def missing_key_error(lm: str, variables: Sequence[str]) -> LMUnavailable:
