@@ -127,7 +127,7 @@ def _check_provider(name: str, lm: str) -> None:
     litellm.suppress_debug_info = True  # it prints advice to stdout
     try:
         litellm.get_llm_provider(name)
-    except litellm.BadRequestError:
+    except litellm.exceptions.BadRequestError:
         problem = f"there is no {lm}: no provider has this name"
         raise LMUnavailable(problem, "Write PROVIDER/MODEL as DSPy and LiteLLM know them") from None
 
