@@ -81,7 +81,7 @@ def test_what_the_manifests_name_is_made_by_them_or_by_the_lines_above_them():
         assert pod["spec"]["enableServiceLinks"] is False, "a service's address would be taken for a setting"
         for volume in pod["spec"].get("volumes", ()):
             assert "emptyDir" in volume or f"secret generic {volume['secret']['secretName']} " in header
-        for container in pod["spec"]["containers"]:
+        for container in [*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]]:
             assert container["image"].startswith("vllm/") or f"docker push {container['image']}\n" in header
             for variable in container.get("env", ()):
                 address = urlsplit(variable["value"])
@@ -95,10 +95,9 @@ def test_what_compose_names_is_made_by_it():
         for word in [*service["command"], *service.get("environment", {}).values()]:
             if host := urlsplit(str(word).partition("=")[2] or str(word)).hostname:
                 assert host in services
-    started = [
-        name for name, wait in services["server"]["depends_on"].items() if wait["condition"] == "service_healthy"
-    ]
-    assert started == ["index"], "the LM takes minutes to load, and /readyz says so"
+    waits = {name: wait["condition"] for name, wait in services["server"]["depends_on"].items()}
+    assert waits == {"index": "service_healthy", "lm": "service_healthy"}, "a server ends where one is not there"
+    assert services["lm"]["healthcheck"]["test"], "the image of vLLM has none"
     port = re.search(r"127\.0\.0\.1:(\d+)/healthz", IMAGE)
     assert port and f"--port={port[1]}" in services["index"]["command"], "the image's health check asks this port"
 
@@ -115,6 +114,18 @@ def test_each_has_time_to_end_the_answers_under_way():
     }
     needed = Settings().deadline + 1 + 5 + 8
     assert not {name: given for name, given in seconds.items() if float(str(given).removesuffix("s")) <= needed}
+
+
+def test_a_pod_waits_for_the_lm_of_its_address(server):
+    (wait,) = MANIFESTS[0]["spec"]["template"]["spec"]["initContainers"]
+    script = wait["command"][2].replace("sleep(5)", "sleep(0.1)")
+    assert f'"{pod_service().variables["TYPEDRAG_API_BASE"]}/models"' in script
+    server.models = 503
+    with subprocess.Popen([sys.executable, "-c", script.replace("http://vllm:8000/v1", server.api_base)]) as waiting:
+        with pytest.raises(subprocess.TimeoutExpired):
+            waiting.wait(2)
+        server.models = 200
+        assert waiting.wait(60) == 0
 
 
 @dataclass
