@@ -65,6 +65,36 @@ def test_failures_and_fallbacks_are_counted(sample_retriever):
     assert count("refused_total", status="503") == 1
 
 
+STREAM = {"Accept": "text/event-stream"}
+CALL = {"name": "ask", "arguments": {"question": "Why so?"}}
+LATE = {
+    "whole": ("/v1/answer", {"question": "Why?"}, {}, 504),
+    "events": ("/v1/answer", {"question": "Why?"}, STREAM, 200),
+    "chunks": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Why?"}], "stream": True}, {}, 200),
+    "batch": ("/v1/answer/batch", {"questions": ["Why?"]}, {}, 200),
+    "agent": ("/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": CALL}, STREAM, 200),
+}
+
+
+@pytest.mark.parametrize("kind", LATE)
+def test_a_deadline_is_counted_however_it_is_told(kind, caplog, monkeypatch):
+    path, body, headers, status = LATE[kind]
+    monkeypatch.setattr("typedrag.serving.responses._PING_SECONDS", 0.1)  # streams begin with a comment
+    headers = {**headers, "Accept": f"application/json, {headers['Accept']}"} if headers else {}
+    with lm_server(seconds=3) as lm, served(program(lm), deadline=0.5) as server, caplog.at_level("INFO"):
+        reply = server.client.post(path, json=body, headers=headers)
+        while server.under_way or not (count := counted(server))("requests_total", path=path):
+            pass
+    assert reply.status_code == status
+    assert count("refused_total", status="504", code="deadline") == 1
+    assert (count("answer_seconds_count"), count("answer_seconds_sum") > 0.4) == (1, True)
+    assert count("questions_total", program="direct_lm", outcome="deadline") == 1
+    assert count("questions_total", outcome="left") == 0
+    [line] = [record for record in caplog.records if record.getMessage() == "request"]
+    assert (line.levelname, line.values["error"], line.values["status"]) == ("WARNING", "deadline", status)
+    assert "a question has no answer: its deadline of 0.5 s has passed" in caplog.messages
+
+
 def test_questions_that_run_and_wait_are_seen_and_so_are_those_given_up():
     asked = threading.Event()
     go_on = threading.Event()

@@ -32,7 +32,8 @@ def prometheus(folder: Path, target: str, key: str) -> Iterator[httpx.Client]:
     """The HTTP API of a Prometheus with the files of deploy/, but that it looks each second and alerts at once."""
     config = yaml.safe_load((DEPLOY / "prometheus.yaml").read_text())
     config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
-    config["scrape_configs"][0]["static_configs"] = [{"targets": [target]}]
+    for job in config["scrape_configs"]:
+        job["static_configs"] = [{"targets": [target]}]
     (folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
     alerts = yaml.safe_load((DEPLOY / "alerts.yaml").read_text())
     for rule in alerts["groups"][0]["rules"]:
@@ -85,6 +86,10 @@ def cause_all_alerts(lm: LMServer, server: Process, headers: dict[str, str], pro
     assert ask("Why is the sky blue?").status_code == 429
     go_on.set()
     first.join()
+    asked.clear()
+    go_on.clear()
+    assert ask("Why does time pass?").status_code == 504
+    go_on.set()
     edit(program, "program.json", format=99)
     server.process.send_signal(signal.SIGHUP)
     server.wait_for("was not reloaded")
@@ -96,7 +101,7 @@ def test_each_alert_fires_for_what_it_is_about(tmp_path, sample_index):
     program = tmp_path / "program"
     save_compiled(build_without_index("typed_rag"), program)
     key = KeyFile(tmp_path / "keys.json").add("prometheus")
-    limits = ["--running", "1", "--queue", "0", "--breaker-failures", "1", "--breaker-seconds", "600"]
+    limits = "--running 1 --queue 0 --deadline 10 --breaker-failures 1 --breaker-seconds 600".split()
     arguments = ["--program", str(program), "--index", str(sample_index), "--keys", str(tmp_path / "keys.json")]
     with (
         lm_server() as lm,
@@ -111,6 +116,7 @@ def test_each_alert_fires_for_what_it_is_about(tmp_path, sample_index):
             "typedrag_questions_total",
             "typedrag_reloads_total",
         ]
+        until(lambda: values(client, "up") == [1, 1], lambda: values(client, "up"))
         until(lambda: all(0 in values(client, name) for name in born), lambda: [values(client, name) for name in born])
         cause_all_alerts(lm, server, {"Authorization": f"Bearer {key}"}, program)
 
@@ -119,4 +125,8 @@ def test_each_alert_fires_for_what_it_is_about(tmp_path, sample_index):
             return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}
 
         until(lambda: firing() == names, lambda: names - firing())
-        assert len(names) == 5
+        assert len(names) == 7
+        down = 'ALERTS{alertname="TypedragDown", alertstate="firing", job="typedrag%s"}'
+        assert values(client, down % "-ready") and not values(client, down % "")  # it replies that it is not ready
+        server.process.kill()
+        until(lambda: bool(values(client, down % "")), firing)

@@ -217,7 +217,8 @@ async def _telling(context: Context) -> AsyncIterator[Callable[[str], Awaitable[
     except ToolError:
         raise
     except Exception as error:
-        raise ToolError(to_fault(error).message) from error
+        request_line().fault = fault = to_fault(error)
+        raise ToolError(fault.message) from error
     finally:
         telling.cancel()
 

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from typedrag.core.call_context import use_context
 from typedrag.serving.admission import RATE_HEADERS, Admission
 from typedrag.serving.monitoring import RequestLine, request_line
-from typedrag.serving.responses import STOPPING, Fault, Refused, error_response, to_fault
+from typedrag.serving.responses import CLIENT_LEFT, STOPPING, Fault, Refused, error_response, to_fault
 from typedrag.serving.settings import HTTPLimits
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,6 @@ SECURITY_HEADERS = {
     "X-Frame-Options": "DENY",
 }
 _ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
-_CLIENT_LEFT = 499
 _METHODS = frozenset("GET HEAD POST PUT PATCH DELETE OPTIONS".split())
 
 
@@ -105,20 +104,21 @@ class RequestMiddleware:
             try:
                 return await self._app(scope, receive, send_with_headers)
             except asyncio.CancelledError:  # uvicorn stops
-                line.error = STOPPING.code
+                line.fault = STOPPING
                 if not line.status:
                     await error_response(request, STOPPING)(scope, receive, send_with_headers)
             except Exception as error:
-                line.error = to_fault(error).code
+                line.fault = to_fault(error)
                 if line.status:
                     raise  # a reply that has begun can only be cut off, which uvicorn does and logs
                 logger.error("request %s failed", line.request_id, exc_info=error)
-                return await error_response(request, to_fault(error))(scope, receive, send_with_headers)
+                return await error_response(request, line.fault)(scope, receive, send_with_headers)
             finally:
                 line.path = _path(scope)
                 line.seconds = time.perf_counter() - begun
-                line.error = line.error or ("" if whole else "client_left")
-                service.metrics.count_request(line.path or "other", line.status or _CLIENT_LEFT, line.seconds)
+                line.fault = line.fault or (None if whole else CLIENT_LEFT)
+                status = line.status or CLIENT_LEFT.status
+                service.metrics.count_request(line.path or "other", status, line.seconds, line.fault)
                 if line.path not in PROBED:
                     line.write(with_questions=self._log_questions)
 

@@ -25,6 +25,7 @@ from typedrag.lms.cost import CostTracker, Spending
 if TYPE_CHECKING:
     from typedrag.serving.keys import Key
     from typedrag.serving.programs import LoadedProgram
+    from typedrag.serving.responses import Fault
 
 
 SHARED = "PROMETHEUS_MULTIPROC_DIR"  # the variable with the folder in which processes share their metrics
@@ -56,10 +57,12 @@ class Metrics:
         self._question_seconds = histogram(
             "question_seconds", "From a question's first step to its answer.", ["program", "type", "route"]
         )
-        self.answer_seconds = histogram("answer_seconds", "From a question to its answer, the wait included.")
+        self.answer_seconds = histogram(
+            "answer_seconds", "From a question to its answer or its deadline, the wait included."
+        )
         self._step_seconds = histogram("step_seconds", "Of a step, those below it included.", ["step"])
         self._fallbacks = counter("fallbacks", "Answers that a step failed for.", ["program"])
-        self.refused = counter("refused", "Requests that ended in an error.", ["status", "code"])
+        self._refused = counter("refused", "Requests that ended in an error.", ["status", "code"])
         self._calls = counter("lm_calls", "LM calls.", ["program"])
         self._tokens = counter("lm_tokens", "Tokens that LMs read and wrote.", ["program", "direction"])
         self._dollars = counter("lm_dollars", "Price of the LM calls whose price is known.", ["program"])
@@ -69,7 +72,7 @@ class Metrics:
         self.waiting = gauge("waiting", "Questions and searches that wait for their turn.")
         self.breaker_open = gauge("breaker_open", "Processes that have found the LM or the index out of order.")
         for status, code in _REFUSALS:
-            self.refused.labels(status, code)
+            self._refused.labels(status, code)
         for name in programs:
             self._fallbacks.labels(name)
             for outcome in ("answered", "not_answered"):
@@ -86,9 +89,11 @@ class Metrics:
         encode, content_type = choose_encoder(accept)
         return encode(registry), content_type
 
-    def count_request(self, path: str, status: int, seconds: float) -> None:
+    def count_request(self, path: str, status: int, seconds: float, fault: Fault | None) -> None:
         self._requests.labels(path, status).inc()
         self._request_seconds.labels(path).observe(seconds)
+        if fault is not None:
+            self._refused.labels(fault.status, fault.code).inc()
 
     def count_event(self, loaded: LoadedProgram, event: Event) -> None:
         if isinstance(event, StepEnded):
@@ -124,8 +129,9 @@ class RequestLine:
     """The log's line of a request; a batch has one line.
 
     The `path` is the template of the route; empty if it has none, since the path itself is a stranger's text. The
-    `status` is 0 if there was no reply. `seconds` pass from the head of the request to the end of its reply. Spent is
-    what its questions cost, unless others had asked the same at that moment.
+    `status` is 0 if there was no reply, and 200 for a stream that ends in a `fault`. `seconds` pass from the head of
+    the request to the end of its reply. Spent is what its questions cost, unless others had asked the same at that
+    moment.
     """
 
     request_id: str = ""
@@ -139,7 +145,7 @@ class RequestLine:
     program: str = ""
     types: list[str] = field(default_factory=list)
     fallback: bool = False
-    error: str = ""
+    fault: Fault | None = None
     questions: list[str] = field(default_factory=list)
     accounts: list[CostTracker] = field(default_factory=list)
     headers: dict[str, str] = field(default_factory=dict)
@@ -157,12 +163,14 @@ class RequestLine:
     def write(self, *, with_questions: bool) -> None:
         spent = sum((account.spent for account in self.accounts), Spending())
         values = dict(vars(self))
-        for name in ("accounts", "headers", *(() if with_questions else ("questions",))):
+        for name in ("accounts", "headers", "fault", *(() if with_questions else ("questions",))):
             del values[name]
         values |= {"seconds": round(self.seconds, 4), "key": self.key.name if self.key else ""}
         values |= {"type": ",".join(values.pop("types"))}
         values |= {"lm_calls": spent.usage.lm_calls, "tokens": spent.tokens, "dollars": spent.cost}
-        logger.log(logging.WARNING if self.status >= 500 else logging.INFO, "request", extra={"values": values})
+        values |= {"error": self.fault.code if self.fault else ""}
+        failed = max(self.status, self.fault.status if self.fault else 0) >= 500
+        logger.log(logging.WARNING if failed else logging.INFO, "request", extra={"values": values})
 
 
 def request_line() -> RequestLine:

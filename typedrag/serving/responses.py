@@ -72,6 +72,7 @@ class Refused(Exception):
 
 INTERNAL = Fault(500, "internal_error", "The server failed at this; its log says more.")
 DEADLINE = Fault(504, "deadline", "No answer was ready in time.")
+CLIENT_LEFT = Fault(499, "client_left", "The client has closed the connection.")
 STOPPING = Fault(503, "stopping", "The server is being stopped; ask another, or in a moment.", retry_after=5)
 _INVALID: Literal["invalid_request_error"] = "invalid_request_error"
 UNSUPPORTED = "unsupported"  # the code of what is refused because it cannot be done
@@ -128,8 +129,7 @@ Render = Callable[[Event | Fault], str]  # an event, or the fault that ends a st
 def error_response(request: Request, fault: Fault, headers: Mapping[str, str] | None = None) -> JSONResponse:
     if fault.status == 422 and request.url.path in OPENAI_PATHS:
         fault = replace(fault, status=400)
-    request.app.state.service.metrics.refused.labels(fault.status, fault.code).inc()
-    request_line().error = fault.code
+    request_line().fault = fault
     again: dict[str, str] = {}
     if fault.retry_after:  # spread, so that those who were refused together do not come back together
         again = {"Retry-After": str(fault.retry_after + random.randint(0, max(2, fault.retry_after // 2)))}
@@ -149,7 +149,7 @@ async def unless_client_leaves(request: Request, work: Awaitable[T]) -> T:
     try:
         await asyncio.wait((task, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            raise Refused(Fault(499, "client_left", "The client has closed the connection."))
+            raise Refused(CLIENT_LEFT)
         return await task
     finally:
         leaving.cancel()

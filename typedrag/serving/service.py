@@ -27,7 +27,7 @@ from typedrag.lms.trace import limit_tokens
 from typedrag.programs.program import read_turns
 from typedrag.serving.admission import Admission
 from typedrag.serving.monitoring import Metrics, request_line
-from typedrag.serving.responses import Fault, Refused, out_of_order_error, to_fault
+from typedrag.serving.responses import DEADLINE, Fault, Refused, out_of_order_error, to_fault
 from typedrag.serving.settings import Settings
 from typedrag.signatures.answering import Turn
 
@@ -130,7 +130,9 @@ class Service:
                         self.metrics.answer_seconds.observe(time.monotonic() - begun)
                     yield event
         except Exception as error:
-            line.error = to_fault(error).code
+            line.fault = to_fault(error)
+            if line.fault is DEADLINE:
+                self.metrics.answer_seconds.observe(time.monotonic() - begun)
             raise
 
     def share(self, loaded: LoadedProgram, identity: Hashable, source: Source) -> AsyncGenerator[Event, None]:
@@ -200,7 +202,7 @@ class Service:
         if self.tracing is not None:
             self.tracing.add_error(error)
         if to_fault(error).status >= 500:
-            expected = isinstance(error, TypedRAGError)
+            expected = isinstance(error, TypedRAGError | TimeoutError)
             level, trace = (logging.WARNING, None) if expected else (logging.ERROR, error)
             logger.log(level, "a question has no answer: %s", error, exc_info=trace)
 
@@ -216,13 +218,14 @@ class SharedRequest:
         self._source, self._on_end = source, on_end
         self._events: list[Event] = []
         self._error: BaseException | None = None
+        self._reason: BaseException = asyncio.CancelledError()  # for being abandoned
         self._news = asyncio.Event()
         self._subscribers = 0
         self.abandoned = self._ended = False
         self._task = asyncio.create_task(self._run())
 
     async def subscribe(self, seconds: float) -> AsyncGenerator[Event, None]:
-        late = False
+        late, timeout = False, TimeoutError(f"its deadline of {seconds:g} s has passed")
 
         def be_late() -> None:
             nonlocal late
@@ -240,7 +243,7 @@ class SharedRequest:
                 if self._ended:
                     break
                 if late:
-                    raise TimeoutError
+                    raise timeout
                 await self._news.wait()
             if self._error is not None:
                 raise self._error
@@ -249,6 +252,8 @@ class SharedRequest:
             self._subscribers -= 1
             if not self._subscribers:
                 self.abandoned = True
+                if late:
+                    self._reason = timeout
                 self._task.cancel()
 
     async def _run(self) -> None:
@@ -257,7 +262,7 @@ class SharedRequest:
                 self._events.append(event)
                 self._wake()
         except asyncio.CancelledError:
-            self._error = asyncio.CancelledError()
+            self._error = self._reason
             raise
         except Exception as error:
             self._error = error

@@ -133,22 +133,30 @@ class Parts(TypedDict):
     parts: dict[str, Literal["ok", "unavailable"]]
 
 
-@router.get("/readyz", responses={**replies(Parts), 503: {"model": Parts}})
-async def ready(request: Request) -> JSONResponse:
-    """Tell whether questions can be answered: the server is not stopping, the index is open, and the LM answers."""
+_TEXT = {"schema": {"type": "string"}}
+_OPENMETRICS = "application/openmetrics-text"
+_PARTS = {"model": Parts, "content": {_OPENMETRICS: _TEXT}}
+
+
+@router.get("/readyz", response_class=JSONResponse, responses={200: _PARTS, 503: _PARTS})
+async def ready(request: Request) -> Response:
+    """Tell whether questions can be answered: the server is not stopping, the index is open, and the LM answers.
+
+    Prometheus gets a page without metrics: the status is what it needs.
+    """
     readiness: Readiness = request.app.state.readiness
     parts = await readiness.parts()
     is_ready = set(parts.values()) == {OK}
-    return JSONResponse({"status": "ready" if is_ready else "not_ready", "parts": parts}, 200 if is_ready else 503)
-
-
-_TEXT = {"schema": {"type": "string"}}
+    status = 200 if is_ready else 503
+    if _OPENMETRICS in request.headers.get("accept", ""):
+        return Response("# EOF\n", status, headers={"Content-Type": f"{_OPENMETRICS}; version=1.0.0; charset=utf-8"})
+    return JSONResponse({"status": "ready" if is_ready else "not_ready", "parts": parts}, status)
 
 
 @router.get(
     "/metrics",
     response_class=Response,
-    responses={200: {"content": {"text/plain": _TEXT, "application/openmetrics-text": _TEXT}}},
+    responses={200: {"content": {"text/plain": _TEXT, _OPENMETRICS: _TEXT}}},
 )
 async def metrics(request: Request, accept: Annotated[str, Header()] = "") -> Response:
     """The server's metrics in Prometheus' format."""
