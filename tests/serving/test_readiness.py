@@ -50,6 +50,25 @@ def test_an_index_that_cannot_be_searched_is_named():
     assert "secret" not in reply.text
 
 
+def test_a_part_that_does_not_reply_in_time_is_named_in_the_log_with_the_limit(sample_retriever, caplog, monkeypatch):
+    go_on = threading.Event()
+
+    class Slow:
+        def search(self, queries, k):
+            go_on.wait(30)
+            return [[] for _ in queries]
+
+    for limit in ("_SECONDS", "_ANSWER_SECONDS"):
+        monkeypatch.setattr(f"typedrag.serving.status.{limit}", 0.5)
+    with lm_server(reply=lambda call: go_on.wait(30) and None) as lm, served(program(lm, "rag", Slow())) as server:
+        assert server.client.get("/readyz").status_code == 503
+        go_on.set()
+    assert {record.getMessage() for record in caplog.records if record.name == "typedrag.serving.status"} == {
+        "not ready: index: no reply within 0.5 s",
+        "not ready: lm: no reply within 0.5 s",
+    }
+
+
 def test_what_was_seen_is_kept_for_probes_that_follow():
     searched = []
 

@@ -23,7 +23,7 @@ from typedrag.lms.trace import limit_tokens
 from typedrag.programs import Program
 from typedrag.programs.loading import ProgramSource, program_source
 from typedrag.retrieval import open_reranker
-from typedrag.serving.service import Service, run_in_background
+from typedrag.serving.service import Service, limit_time, run_in_background
 
 _REGISTRY = "models:/"
 # settings of MLflow with which an unreachable registry fails within seconds, not minutes
@@ -236,7 +236,7 @@ class Reloader:
     async def _try(self, loaded: LoadedProgram) -> None:
         settings = self._service.settings
         with use_context(fresh=True), use_lm(loaded.lm), limit_tokens(settings.question_tokens):
-            prediction = await asyncio.wait_for(loaded.program.acall(question=EXAMPLE), settings.deadline)
+            prediction = await limit_time(settings.deadline, loaded.program.acall(question=EXAMPLE))
         if not Answer.from_prediction(prediction).answer.strip():
             raise ValueError("its answer is empty")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Hashable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, aclosing, suppress
 from functools import partial
@@ -316,3 +316,11 @@ class CircuitBreaker:
 async def run_in_background(function: Callable[[], T]) -> T:
     """The result of a function, run in a thread apart from those that answer."""
     return await asyncio.get_running_loop().run_in_executor(_THREADS, function)
+
+
+async def limit_time(seconds: float, work: Awaitable[T]) -> T:
+    """The result of some work, or an error that names the limit."""
+    try:
+        return await asyncio.wait_for(work, seconds)
+    except TimeoutError:
+        raise TimeoutError(f"no reply within {seconds:g} s") from None

@@ -23,7 +23,7 @@ from typedrag.serving.admission import Admission
 from typedrag.serving.monitoring import Metrics
 from typedrag.serving.programs import LoadedProgram, ProgramDetails
 from typedrag.serving.schema import replies
-from typedrag.serving.service import Service, run_in_background
+from typedrag.serving.service import Service, limit_time, run_in_background
 from typedrag.serving.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -68,8 +68,9 @@ class Readiness:
             if time.monotonic() - self._at >= self._keep:
                 before, self._faults = self._faults, await self._find_faults()
                 self._at = time.monotonic()
-                for fault in set(self._faults.values()) - {"", *before.values()}:  # said once, not at each probe
-                    logger.warning("not ready: %s", fault)
+                for part, fault in self._faults.items():
+                    if fault and fault != before.get(part):  # said once, not at each probe
+                        logger.warning("not ready: %s: %s", part, fault)
         parts = {part: FAILED if fault else OK for part, fault in self._faults.items()}
         return {"server": OK, **parts, **({"lm": FAILED} if self._service.refusing else {})}
 
@@ -100,13 +101,13 @@ class ProgramFaults:
         if address := lm.kwargs.get("api_base"):
             headers = {"Authorization": f"Bearer {lm.kwargs.get('api_key') or 'EMPTY'}"}
             way = None if find_proxy(address) else httpx.AsyncHTTPTransport()
-            async with httpx.AsyncClient(transport=way, timeout=_SECONDS) as client:
-                reply = await client.get(f"{address.rstrip('/')}/models", headers=headers)
+            async with httpx.AsyncClient(transport=way, timeout=None) as client:
+                reply = await limit_time(_SECONDS, client.get(f"{address.rstrip('/')}/models", headers=headers))
             if reply.is_server_error:  # a gateway may lack this path, or have it for others, and still answer
                 raise LMUnavailable(f"the LM's server replies with status {reply.status_code}")
         if version not in self._answered:
             with use_context(fresh=True):
-                await asyncio.wait_for(lm.acall(_PROMPT), _ANSWER_SECONDS)
+                await limit_time(_ANSWER_SECONDS, lm.acall(_PROMPT))
             self._answered.add(version)
 
 
@@ -117,7 +118,7 @@ async def find_fault(checks: Iterable[Awaitable[None]]) -> str:
 
 
 async def search_index(retriever: Retriever) -> None:
-    await asyncio.wait_for(run_in_background(lambda: retriever.search(["ready"], 1)), _SECONDS)
+    await limit_time(_SECONDS, run_in_background(lambda: retriever.search(["ready"], 1)))
 
 
 @router.get("/healthz")
