@@ -114,6 +114,22 @@ def test_an_alias_that_moves_is_followed_while_questions_go_on(uri, sample_index
     assert count("reloads_total", program="answers", outcome="swapped") == 1
 
 
+def test_a_version_is_seen_while_it_is_loaded_and_tried(uri, sample_index, caplog):
+    go_on = threading.Event()
+    hold = lambda call: go_on.wait(60) and None if call.question == EXAMPLE else None  # noqa: E731
+    with lm_server(reply=hold) as lm, caplog.at_level(logging.WARNING, "typedrag.serving.programs"):
+        kept = source(lm, sample_index)
+        with served(kept.open(), reload=[kept], registry_seconds=0.1) as server:
+            assert not about_program(server)["reloading"]
+            promote(2)
+            until(lambda: about_program(server)["reloading"])
+            begun = [record.getMessage() for record in caplog.records if "program answers" in record.getMessage()]
+            assert (about_program(server)["version"], begun) == ("1", ["program answers is being loaded, version 2"])
+            go_on.set()
+            until(lambda: about_program(server)["version"] == "2" and not about_program(server)["reloading"])
+    assert "program answers was reloaded, version 2" in caplog.messages
+
+
 @pytest.mark.parametrize("version", [BROKEN, FAILING])
 def test_a_broken_program_is_refused_and_said_once(uri, sample_index, version, caplog, home):
     def refuse(call: Call) -> tuple[int, str] | None:

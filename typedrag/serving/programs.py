@@ -209,29 +209,39 @@ class Reloader:
 
     async def reload(self, source: ProgramSpec, version: str = "") -> None:
         """Reload a program, and keep the old one if the new one fails, or something that both need."""
-        name = source.name
+        name, service = source.name, self._service
         async with self._turn:
+            if service.reload_errors.get(name) != _UNREACHABLE:  # else it is tried at every check
+                logger.warning("program %s is being loaded%s", name, _version(version))
+            service.reloading = name
             try:
-                loaded = await run_in_background(source.open)
-            except Exception as error:
-                elsewhere = isinstance(error, Unavailable) and not isinstance(error, RetrievalError)
-                self._keep(name, "unavailable" if elsewhere else "cannot be opened", error, version)
-                return
+                await self._replace(source, version)
+            finally:
+                service.reloading = ""
+
+    async def _replace(self, source: ProgramSpec, version: str) -> None:
+        name = source.name
+        try:
+            loaded = await run_in_background(source.open)
+        except Exception as error:
+            elsewhere = isinstance(error, Unavailable) and not isinstance(error, RetrievalError)
+            self._keep(name, "unavailable" if elsewhere else "cannot be opened", error, version)
+            return
+        try:
+            await self._try(loaded)
+        except Exception as error:
+            reason = f"has no answer to {EXAMPLE!r}"
             try:
-                await self._try(loaded)
-            except Exception as error:
-                reason = f"has no answer to {EXAMPLE!r}"
-                try:
-                    await self._try(self._service.programs[name])
-                except Exception:  # the old program fails as well: the fault is the LM's or the index's
-                    reason = "unavailable"
-                self._keep(name, reason, error, loaded.version)
-                return
-            self._refused.pop(name, None)
-            self._service.swap(loaded)
-            freeze_loaded()
-            self._service.metrics.reloads.labels(name, "swapped").inc()
-            logger.warning("program %s was reloaded%s", name, f", version {version}" if version else "")
+                await self._try(self._service.programs[name])
+            except Exception:  # the old program fails as well: the fault is the LM's or the index's
+                reason = "unavailable"
+            self._keep(name, reason, error, loaded.version)
+            return
+        self._refused.pop(name, None)
+        self._service.swap(loaded)
+        freeze_loaded()
+        self._service.metrics.reloads.labels(name, "swapped").inc()
+        logger.warning("program %s was reloaded%s", name, _version(loaded.version))
 
     async def _try(self, loaded: LoadedProgram) -> None:
         settings = self._service.settings
@@ -250,3 +260,7 @@ class Reloader:
         if self._service.reload_errors.get(name) != message:  # logged once, not at every check
             logger.error("program %s was not reloaded (%s): %s", name, outcome, first_line(error))
         self._service.reload_errors[name] = message
+
+
+def _version(version: str) -> str:
+    return f", version {version}" if version else ""

@@ -68,6 +68,7 @@ class Service:
         self.breaker = CircuitBreaker(settings.breaker_failures, settings.breaker_seconds)
         self._shared: dict[Hashable, SharedRequest] = {}
         self.reload_errors: dict[str, str] = {}
+        self.reloading = ""
         limit_calls_in_flight(settings.lm_calls)
         limit_threads(max(THREADS, settings.running))
 

@@ -172,8 +172,9 @@ _FILES = StaticFiles(directory=_FOLDER)
 
 
 class ProgramReply(ProgramDetails):
-    """A served program, and why its last reload failed, if it did."""
+    """A served program, whether it is being loaded again, and why its last reload failed, if it did."""
 
+    reloading: bool
     reload_error: str
 
 
@@ -181,11 +182,15 @@ class ProgramReply(ProgramDetails):
 async def program(request: Request, name: str = "") -> ProgramReply:
     """A served program: its name, version, fingerprint, LM and scores; the default program if none is named.
 
-    If its last reload failed, `reload_error` says why.
+    While another version is loaded and tried, it is `reloading`. If its last reload failed, `reload_error` says why.
     """
     service: Service = request.app.state.service
     loaded = service.program(name)
-    return {**loaded.to_dict(), "reload_error": service.reload_errors.get(loaded.name, "")}
+    return {
+        **loaded.to_dict(),
+        "reloading": service.reloading == loaded.name,
+        "reload_error": service.reload_errors.get(loaded.name, ""),
+    }
 
 
 @program_router.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
