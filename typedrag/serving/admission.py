@@ -30,7 +30,6 @@ class Admission:
     def __init__(self, settings: HTTPLimits, metrics: Metrics) -> None:
         self.settings, self.metrics, self.stopping = settings, metrics, False
         self.keyring = open_keyring(settings.keys)
-        self._turns: list[Turns] = []
         self._works: set[asyncio.Timeout] = set()
         self._questions, self._failures = Allowance(_MINUTE), Allowance(_MINUTE)
         self._tokens = Allowance(_DAY)

@@ -69,6 +69,7 @@ def test_the_best_is_measured_on_other_questions_and_saved(sweep, server, sample
     runs = mlflow.search_runs(output_format="list")
     [parent] = [r for r in runs if r.data.tags["kind"] == "sweep"]
     assert parent.data.metrics["best/length/score/held-out"] == first.held_out.value
+    assert parent.data.tags["stopped"] == "no"
     calls, prompts, replies = (
         parent.data.metrics[f"spent/{name}"] for name in ("lm_calls", "prompt_tokens", "completion_tokens")
     )

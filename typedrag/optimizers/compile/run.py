@@ -359,7 +359,7 @@ def log_compile(
             shown = [Candidate.from_dict(redact_values(asdict(c), tracker.redact)) for c in candidates]
             tracker.artifact("trajectory.html", render_candidates(shown, target, tracker.name, risk))
             tracker.link("trajectory.html", "The compile's candidates as a page")
-        tracker.tag({"stopped": stopped})
+        tracker.tag({"stopped": stopped or "no"})
         if result is not None:
             tracker.artifact("result.json", json.dumps(result.to_dict(), ensure_ascii=False, indent=1) + "\n")
             last = max((candidate.number for candidate in candidates), default=0)

@@ -416,6 +416,6 @@ def _log_sweep(tracker: Tracker, sweep: Sweep, stopped: str) -> None:
         write_figures(sweep, Path(folder))
         tracker.artifacts(Path(folder))
         tracker.link("figures.html", "The sweep's page: its front, its trials and what mattered")
-    tracker.tag({"stopped": stopped})
+    tracker.tag({"stopped": stopped or "no"})  # also where an earlier session was stopped
     if not sweep.trials(TrialState.RUNNING):
         tracker.end(stopped=bool(stopped))
