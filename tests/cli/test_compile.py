@@ -196,7 +196,7 @@ def test_a_better_one_that_is_found_with_a_larger_budget_is_tested_by_itself(com
         (["--optimizer", "magic"], "no optimizer is called 'magic'"),
         (["--optimizer-option", "width=2"], "optimizer 'dspy:COPRO', option width"),
         (["--metric", "linkage"], "metric 'linkage' needs a scorer"),
-        (["--metric", ""], "metric 'linkage' needs a scorer. Name one: --scorer SPEC, or what to compile against"),
+        (["--metric", ""], "metric 'linkage' needs a scorer. Name one: --scorer SPEC, or scorer: {spec: SPEC} in the"),
         (["--metric", "length=0"], "the weight of metric 'length' is 0"),
         (["--module", "debate-mediator"], "has no debate-mediator"),
         (["--module", "nothing"], "nothing that can be compiled is called 'nothing'"),

@@ -36,7 +36,7 @@ GROUPS: Mapping[str, str] = {
     "LMs": "lm api-base adapter temperature max-tokens prompt-lm prompt-api-base teacher-lm teacher-api-base scorer "
     "scorer-api-base timeout no-cache",
     "Data and metrics": "dataset path subset field split limit test-limit seed metric metric-option only file variant",
-    "Results": "out resume retry-failed json trace replies register tracking tracking-uri tracing",
+    "Results": "out resume retry-failed json trace replies register tracking tracking-uri experiment tracing",
     "Speed and limits": "threads calls-in-flight executor workers max-cost max-lm-calls max-tokens-spent max-minutes "
     "max-failures",
 }
@@ -44,10 +44,10 @@ GROUPS: Mapping[str, str] = {
 RARE = frozenset(
     "as-published type system optimizer-option adapter temperature prompt-lm prompt-api-base teacher-lm "
     "teacher-api-base scorer-api-base timeout no-cache path subset field split test-limit seed metric-option only "
-    "retry-failed replies register tracking tracking-uri tracing calls-in-flight executor workers max-lm-calls "
-    "max-tokens-spent max-minutes max-failures origins read-seconds breaker-failures breaker-seconds registry-seconds "
-    "parallel keep-alive tls-cert tls-key drain lm-calls question-tokens body-bytes batch running log-questions "
-    "standalone sources-in-text hosts page retries "
+    "retry-failed replies register tracking tracking-uri experiment tracing calls-in-flight executor workers "
+    "max-lm-calls max-tokens-spent max-minutes max-failures origins read-seconds breaker-failures breaker-seconds "
+    "registry-seconds parallel keep-alive tls-cert tls-key drain lm-calls question-tokens body-bytes batch running "
+    "log-questions standalone sources-in-text hosts page retries "
     "validation-share test-share passage-words query-prompt passage-prompt approximate k1 b metadata skip-bad "
     "annotation-temperature top-p superior".split()
 )
