@@ -461,7 +461,8 @@ class RayPool:
                 fault = Unavailable(f"a worker of Ray cannot begin: {problem}", "Is typedrag installed there?")
             with self._changed:
                 self._fault = self._fault or fault  # the first is reported, and no call begins any more
-                worker.ready = worker.ready or not (fault or retried)
+                if not (fault or retried):
+                    worker.ready = True
                 self._pending -= 1
                 self._changed.notify_all()
 

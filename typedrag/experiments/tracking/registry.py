@@ -200,7 +200,9 @@ def promote(
             if error.error_code != "INVALID_PARAMETER_VALUE":
                 raise
             raise InputError(f"no alias can be called '{alias}': {first_line(error)}", "Name another") from None
-    return Promotion(name, alias, version, before, reasons, _lost_truth(about))
+    truth, base = about.compiled.get(TRUTH), about.base.get(TRUTH)
+    lost = bool(truth and base and truth.value < base.value)
+    return Promotion(name, alias, version, before, reasons, f"{_lost_truth(about)}, be it by chance" if lost else "")
 
 
 def objections(about: CompiledAbout, champion: RegisteredProgram | None) -> Iterator[str]:
@@ -217,8 +219,7 @@ def objections(about: CompiledAbout, champion: RegisteredProgram | None) -> Iter
     if about.verdict == "unchanged":
         yield "it is no better than its base, of which the compile has changed nothing"
     if about.verdict == "less truthful":
-        scores = f"{_mean(about.compiled.get(TRUTH))}, before {_mean(about.base.get(TRUTH))}"
-        yield f"on the test split its answers are less truthful than before it was compiled ({scores})"
+        yield f"on the test split {_lost_truth(about)}"
     if champion is None:
         return
     other = f"the present champion, version {champion.version},"
@@ -262,11 +263,8 @@ def _score_settings(about: CompiledAbout, score: Estimate) -> dict[str, object]:
 
 
 def _lost_truth(about: CompiledAbout) -> str:
-    truth, base = about.compiled.get(TRUTH), about.base.get(TRUTH)
-    if not (truth and base and truth.value < base.value):
-        return ""
-    scores = f"{_mean(truth)}, before {_mean(base)}"
-    return f"its answers are less truthful than before it was compiled ({scores}), be it by chance"
+    scores = f"{_mean(about.compiled.get(TRUTH))}, before {_mean(about.base.get(TRUTH))}"
+    return f"its answers are less truthful than before it was compiled ({scores})"
 
 
 def _mean(score: Estimate | None) -> str:

@@ -49,9 +49,10 @@ def open_current(index: Path, opening: Callable[[Path], T]) -> T:
         folder = current_generation(index)
         if folder is None:
             if not index.is_dir() or not any(_generations(index)):
-                problem = f"{index} is no index" if index.exists() else f"{index} is no index: there is no such folder"
-                source = index if index.exists() else "SOURCE…"
-                raise RetrievalError(problem, f"Build one: typedrag index build {source} --out DIR")
+                source, absent = (index, "") if index.exists() else ("SOURCE…", ": there is no such folder")
+                raise RetrievalError(
+                    f"{index} is no index{absent}", f"Build one: typedrag index build {source} --out DIR"
+                )
             if is_locked(index):
                 raise RetrievalError(f"index {index} is being built by another process", "Wait for it")
             hint = "Continue it with: typedrag index build SOURCE… --out DIR --resume"
