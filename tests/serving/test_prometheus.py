@@ -50,6 +50,7 @@ def prometheus(folder: Path, target: str, key: str) -> Iterator[httpx.Client]:
         started = subprocess.Popen(["prometheus", *options], cwd=folder, stderr=log)
         try:
             with httpx.Client(base_url=f"http://{address}/api/v1", transport=httpx.HTTPTransport(retries=5)) as client:
+                until(lambda: client.get(f"http://{address}/-/ready").is_success, (folder / "log").read_text)
                 yield client
         finally:
             started.terminate()
