@@ -14,17 +14,15 @@ from pathlib import Path
 import dspy
 from rich.console import Console
 
-from typedrag import Answer, BM25Retriever, Options, open_lm, use_lm
+from typedrag import Answer, BM25Retriever, TypedRAG, open_lm, use_lm
 from typedrag.cli.ask import draw_trace
 from typedrag.cli.terminal import run
 from typedrag.core.records import Answered
 from typedrag.datasets import SampleQuestion, sample_questions
 from typedrag.experiments import AskedQuestion, answer_questions
-from typedrag.experiments.loading import program_source
 from typedrag.lms.lm import DEFAULT_EMBEDDED
 from typedrag.metrics import Defects, Scored
 from typedrag.programs import Program
-from typedrag.programs.loading import ProgramSource
 from typedrag.retrieval.opening import default_index
 
 SPEC = f"embedded:{DEFAULT_EMBEDDED}"
@@ -35,13 +33,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("page", type=Path, help="the Markdown file to write")
     page = parser.parse_args().page
-    source = program_source("typed_rag")
-    options = source.options()
-    program = source.build(BM25Retriever(default_index()), None, options)
+    program = TypedRAG(BM25Retriever(default_index()))
     with use_lm(open_lm(SPEC, cache=False)):  # so that traces show an answer's real cost
         started = time.monotonic()
         answers = dict(answer_all(program, sample_questions()))
-    page.write_text(as_page(answers, source, options, time.monotonic() - started), "utf-8")
+    page.write_text(as_page(answers, time.monotonic() - started), "utf-8")
 
 
 def answer_all(program: Program, questions: list[SampleQuestion]) -> Iterator[tuple[SampleQuestion, Answer]]:
@@ -54,7 +50,7 @@ def answer_all(program: Program, questions: list[SampleQuestion]) -> Iterator[tu
         yield question, outcome.answer
 
 
-def as_page(answers: dict[SampleQuestion, Answer], source: ProgramSource, options: Options, seconds: float) -> str:
+def as_page(answers: dict[SampleQuestion, Answer], seconds: float) -> str:
     """The answers as Markdown, each with its trace and its faults."""
     right = sum(a.question_type == q.question_type for q, a in answers.items())
     faults = {q: Defects().score(dspy.Example(question=q.question), a.to_prediction()) for q, a in answers.items()}
@@ -67,8 +63,7 @@ def as_page(answers: dict[SampleQuestion, Answer], source: ProgramSource, option
         "passages that each needs were written for the project.",
         "",
         f"- Model: `{SPEC}` (1.5 billion parameters, 4 bits), temperature 0",
-        f"- Program: `{source.name}`, {'compiled for this LM' if source.compiled else 'not compiled'}, reranker "
-        f"`none`, options `{options.model_dump_json()}`",
+        "- Program: `typed_rag`, not compiled, with its default options, over BM25 without a reranker",
         f"- Date: {datetime.datetime.now(datetime.UTC).date()}; {seconds / len(answers):.0f} s a question, two at once",
         f"- Types as labelled: {right} of {len(answers)}; answers with a fallback: "
         f"{sum(bool(a.fallback) for a in answers.values())}",

@@ -5,8 +5,6 @@ import pytest
 
 from typedrag.core.records import CUT_OFF, Answer, Answered, Passage
 from typedrag.datasets import sample_questions
-from typedrag.programs import Options
-from typedrag.programs.loading import program_source
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "ask_samples.py"
 ASKED = {"evidence-based-1", "evidence-based-2", "comparison-1", "reason-1"}
@@ -30,7 +28,7 @@ def test_the_page_counts_the_faults_of_its_answers(script):
         power: Answer(power.question, "Nuclear power is safer. Wind power is safer.", answered=Answered.KNOWLEDGE),
         bread: Answer(bread.question, f"{again} {again} {again}", fallback=f"step 'answer': {CUT_OFF}, 512; so it is"),
     }
-    page = script.as_page(answers, program_source("typed_rag"), Options(), 8.0)
+    page = script.as_page(answers, 8.0)
     assert "- Answered from: passages 2, knowledge 1, nothing 1; with a citation: 1\n" in page
     assert (
         "- Faults that show without knowing what is right: repeated sentences 2 (in 1 answers), contradictions 1 (in 1 "
