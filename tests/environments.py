@@ -23,7 +23,7 @@ def new_environment(folder: Path) -> Path:
 
 
 def install(python: Path, *packages: Path | str) -> None:
-    """Install by uv where it has been told where pip looks, which has torch as a CPU build."""
+    """Install without bytecode, by uv where it has been told where pip looks, which has torch as a CPU build."""
     uv = shutil.which("uv") if "UV_INDEX_STRATEGY" in os.environ else None
-    command = [uv, "pip", "install", "--python", python] if uv else [python, "-m", "pip", "install"]
+    command = [uv, "pip", "install", "--python", python] if uv else [python, "-m", "pip", "install", "--no-compile"]
     subprocess.run([*command, "--quiet", *packages], check=True)

@@ -3,6 +3,11 @@ import pytest
 from benchmarks import verdicts
 
 
+@pytest.fixture(autouse=True)
+def _fewer_flips(monkeypatch):
+    monkeypatch.setitem(verdicts.permutation_p_values.__kwdefaults__, "flips", 999)
+
+
 @pytest.mark.parametrize("name", verdicts.VERDICTS)
 def test_a_verdict_finds_a_large_gain_and_none_where_there_is_none(name):
     assert verdicts.rates(name, 0.4, samples=3).now == 1

@@ -23,7 +23,7 @@ FENCES = dict(re.findall(r'```python title="([^"]+)"\n(.*?)```', PAGE, re.DOTALL
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the stores' packages, which are not installed beside typedrag's."""
     folder = tmp_path_factory.mktemp("stores")
-    pip = [new_environment(folder), "-m", "pip", "install", "--quiet", "--target", folder / "packages"]
+    pip = [new_environment(folder), "-m", "pip", "install", "--quiet", "--no-compile", "--target", folder / "packages"]
     subprocess.run([*pip, *PACKAGES], check=True)
     subprocess.run([*pip, "pgserver"])  # PostgreSQL with pgvector, which has no wheels for some systems
     return folder / "packages"

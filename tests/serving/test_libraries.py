@@ -43,7 +43,7 @@ def run(python: Path, script: str, *arguments: str, path: Path = SCRIPTS) -> Any
     ],
 )
 def test_a_library_gets_answers_streams_and_errors_in_words(package, script, apis, environment, sample_retriever):
-    install(environment, "--no-compile", package)
+    install(environment, package)
     with lm_server(reply=reply, pause=0.01) as lm, served(program(lm, "typed_rag", sample_retriever)) as server:
         made = run(environment, script, f"{server.url}/v1", QUESTION)
     assert made.keys() == apis
@@ -61,7 +61,7 @@ def test_a_library_gets_answers_streams_and_errors_in_words(package, script, api
 
 
 def test_a_generated_client_calls_each_path(environment, sample_retriever, tmp_path):
-    install(environment, "--no-compile", "openapi-python-client")
+    install(environment, "openapi-python-client")
     keys = tmp_path / "keys.json"
     key = KeyFile(keys).add("ann")
     limits = {"keys": keys, "feedback": tmp_path / "feedback.sqlite"}
