@@ -5,6 +5,9 @@ BIN = $(VENV)/bin
 UV := $(shell command -v uv)
 PIP = $(BIN)/python -m pip install --disable-pip-version-check
 
+# the tests start hundreds of processes, each of which would compile torch again where Python writes no bytecode
+export PYTHONDONTWRITEBYTECODE =
+
 .PHONY: ask test models lint docs check bench examples results clean
 
 ask: $(VENV)/ask-ready  ## a question about the sample documents, answered with its trace
