@@ -31,7 +31,7 @@ def test_what_changed_is_marked_in_the_terminal(folder):
     means = "linkage/mrr: 0.600 [0.500, 0.700], before 0.500 [0.400, 0.600]"
     assert f"{means}, difference +0.100 [+0.050, +0.150], n = 100" in lines
     assert "verdict: better, p of the paired test 0.010, corrected for 2 tests" in lines
-    assert "option top_k: 5 -> 8" in lines
+    assert "configured option top_k: 5 -> 8" in lines
     assert REASON in lines
     assert "Write [-2-] {+3+} to 5 {+very+} short questions" in done.stdout
     assert "demonstrations: 0 removed, 1 added, 2 kept" in lines

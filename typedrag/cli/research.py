@@ -82,7 +82,8 @@ def diff(
     """Show what changed from BASE to COMPILED: options, instructions, demonstrations.
 
     Each is the folder of a compiled program, models:/NAME@ALIAS, models:/NAME/VERSION, runs:/ID/PATH,
-    or the name of a program, for its uncompiled state. Words are marked as [-removed-] or {+added+}.
+    or the name of a program, not compiled and with default options. Options that differ were configured: a
+    compile changes none. Words are marked as [-removed-] or {+added+}.
     """
     from typedrag.experiments.diff import diff_programs, read_sides, render_diff
 
@@ -114,7 +115,7 @@ def _draw_diff(diff: ProgramDiff) -> None:
             lines.append(f"verdict: {about.verdict}, p of the paired test {format_p(about.p)}{corrected}")
         for line in lines:
             console.print(line, style="dim")
-    _print_changes("option", diff.options, console)
+    _print_changes("configured option", diff.options, console)
     for predictor in diff.predictors:
         console.print()
         only = {"base": f" (only in {diff.base})", "compiled": f" (only in {diff.compiled})", "": ""}[predictor.only]
