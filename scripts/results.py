@@ -22,7 +22,7 @@ from typedrag.experiments.held_out import RIGHT, TRUTH
 from typedrag.experiments.resources import load_configured
 
 PAGES = {
-    "results": ("steps-antique",),
+    "results": ("steps-antique", "steps-wiki-nfqa"),
     "results-systems": ("systems-antique",),
     "results-systems-wiki-nfqa": ("systems-wiki-nfqa",),
 }
@@ -42,7 +42,7 @@ STEPS = {
 }
 """The program without each step, and with it."""
 EXPLAINED = ("typed-rag-published", "typed-rag")
-LOST_BY = ("nuggets/weighted", "linkage/expected_rank")
+LOST_BY = ("nuggets/weighted", "linkage/expected_rank", TRUTH)
 """The first of them that is measured."""
 MEASURES = (
     TRUTH,

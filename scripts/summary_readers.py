@@ -64,14 +64,16 @@ def programs(reading: Reading, page: str) -> Summary:
 
 
 def steps(reading: Reading, page: str) -> Summary:
-    """The gain of each step of a program: of passages by people's labels, of answers by nuggets and support."""
-    text = reading(page)
-    gains = table_of(text, "What each step adds")
+    """The gain of each step of a program: of passages by people's labels, of answers by nuggets, support and labels."""
+    tables = read_tables(reading(page))
     panels = [
-        Panel(f"{MEASURES[m]}, with the step less without", dict(_intervals(gains, m)))
+        Panel(f"{_dataset(gains)}: {MEASURES[m]}, with the step less without", dict(_intervals(gains, m)))
+        for gains in tables
+        if gains.header[0] == "step"
         for m in (NDCG, AT_HAND, TRUTH, NUGGETS)
+        if m in gains.header
     ]
-    means = [t for t in read_tables(text) if t.header[0] == "program" and "failed" in t.header]
+    means = [t for t in tables if t.header[0] == "program" and "failed" in t.header]
     return Summary(panels, *_means(means, (NDCG, NUGGETS, TRUTH, COSINE, TOKENS, CALLS)))
 
 
