@@ -127,7 +127,7 @@ def test_ctrl_c_is_a_word_and_an_exit_code(tmp_path):
     while not any((tmp_path / "idx" / "gen-1" / "lucene").glob("*")) and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=30)
+    _, stderr = process.communicate(timeout=120)
     assert process.returncode == 130
     assert stderr.strip().endswith("Interrupted")
     assert "Traceback" not in stderr
@@ -146,7 +146,7 @@ def test_sigterm_is_a_word_and_an_exit_code_whatever_is_under_way(sample_index, 
         connection, _ = hanging.accept()
         again = typedrag(*command[3:], "--resume")
         process.terminate()
-        _, stderr = process.communicate(timeout=20)
+        _, stderr = process.communicate(timeout=120)
         connection.close()
     assert process.returncode == 143
     assert stderr.splitlines()[-1] == "Terminated" and "Traceback" not in stderr

@@ -214,8 +214,8 @@ def test_a_heartbeat_goes_on_after_a_fault_of_the_database(file):
     broken = LostOnce(file, "UPDATE")
     assert Leases(broken, BEAT).take("call")
     [(before,)] = file.run("SELECT until FROM typedrag_leases")
-    assert broken.lost.wait(10)
-    deadline = time.monotonic() + 10
+    assert broken.lost.wait(60)
+    deadline = time.monotonic() + 60
     while file.run("SELECT until FROM typedrag_leases") == [(before,)]:
         assert time.monotonic() < deadline  # it lapses, and others make the same call
         time.sleep(BEAT / 4)

@@ -35,7 +35,7 @@ def test_results_come_in_the_order_of_the_items_from_threads_that_carry_the_cont
     done: list[int] = []
 
     def work(number):
-        barrier.wait(timeout=10)  # only passed if three are under way at once
+        barrier.wait(timeout=60)  # only passed if three are under way at once
         return number, VARIABLE.get()
 
     stages = Stages(3, listener=lambda progress: done.append(progress.done))

@@ -113,7 +113,7 @@ def test_too_many_failures_of_the_last_items_are_the_lm_s_own():
 
 
 def test_another_error_ends_it_once_what_is_under_way_is_kept():
-    both = threading.Barrier(2, timeout=5)
+    both = threading.Barrier(2, timeout=60)
 
     def do(item, step, first):
         both.wait()
@@ -198,6 +198,6 @@ def test_what_hangs_is_not_waited_for(tmp_path):
     process = started(tmp_path / "run", 60)
     assert process.stdout.readline().startswith("begin")
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert process.returncode == -signal.SIGTERM
     assert read_folder(tmp_path / "run").results == ()
