@@ -208,7 +208,8 @@ def _section(section: Section) -> Iterator[str]:
 
 
 def _gain(without: Run, with_: Run, measures: Sequence[str]) -> tuple[str, ...]:
-    gains = compare([without, with_], measures=measures).differences
+    measured = [m for m in measures if without.values(m) and with_.values(m)]
+    gains = compare([without, with_], measures=measured).differences
     by_measure = {d.measure: format_estimate(d.difference, signed=True) for d in gains if d.stratum == ALL}
     return (with_.name, without.name, *(by_measure.get(measure, "-") for measure in measures))
 

@@ -251,7 +251,7 @@ PAGES: Mapping[str, tuple[Callable[[Reading, str], Summary], Sequence[str]]] = {
     "optimizers": (optimizers, ("optimizers", "compiling")),
     "judges": (judges, ("judges",)),
     "judges-fabrications": (fabrications, ("judges-fabrications",)),
-    "relevance": (gate, ("relevance",)),
+    "relevance": (gate, ("relevance", "results")),
     "sweeps": (sweep, ("sweeps",)),
     "type-classifiers": (type_classifiers, ("type-classifiers", "type-classifiers-everyday")),
     "systems/typed-rag": (
