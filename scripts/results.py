@@ -33,12 +33,12 @@ BASELINE = "rag-reranked"
 STEPS = {
     "retrieve": ("direct-lm", "rag"),
     "rerank": ("rag", "rag-reranked"),
-    "gate": ("rag-reranked", "rag-gated"),
-    "check of answers": ("rag-reranked", "rag-checked"),
-    "as many queries": ("rag-reranked", "rag-fusion"),
+    "gate of rag": ("rag-reranked", "rag-gated"),
+    "check of rag": ("rag-reranked", "rag-checked"),
+    "RAG-Fusion": ("rag-reranked", "rag-fusion"),
     "decompose": ("rag-reranked", "typed-rag"),
-    "decompose, gate": ("typed-rag", "typed-rag-gated"),
-    "decompose, check of answers": ("typed-rag", "typed-rag-checked"),
+    "gate of typed-rag": ("typed-rag", "typed-rag-gated"),
+    "check of typed-rag": ("typed-rag", "typed-rag-checked"),
 }
 """The program without each step, and with it."""
 EXPLAINED = ("typed-rag-published", "typed-rag")
