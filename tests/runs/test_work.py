@@ -198,6 +198,6 @@ def test_what_hangs_is_not_waited_for(tmp_path):
     process = started(tmp_path / "run", 60)
     assert process.stdout.readline().startswith("begin")
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=120)
+    process.communicate(timeout=30)
     assert process.returncode == -signal.SIGTERM
     assert read_folder(tmp_path / "run").results == ()
